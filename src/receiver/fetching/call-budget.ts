@@ -26,34 +26,29 @@ export type Grant =
  */
 export type Purpose = 'submitting' | 'completing' | 'extra'
 
-/** A generation takes two calls. Completing has the larger share, so that it catches up while submits continue. */
-const submittingTenths = 4
-/** The holder of one secret can name requests that no key knows. They must not spend the calls of all keys. */
-const extraTenths = 1
-
-/** Returns the calls that submitting, or completing, can count on in any 60 s. At least one each. */
-export function shareFor(purpose: Purpose, limitPerMinute: number): number {
-  const submitting = Math.max(1, Math.floor((limitPerMinute * submittingTenths) / 10))
-  return purpose === 'submitting' ? submitting : Math.max(1, limitPerMinute - submitting)
-}
-
-function extraFor(limitPerMinute: number): number {
-  return Math.max(1, Math.floor((limitPerMinute * extraTenths) / 10))
+/** The calls of a key in any 60 s, each at least one. */
+export function sharesOf(limitPerMinute: number) {
+  const tenths = (count: number) => Math.max(1, Math.floor((limitPerMinute * count) / 10))
+  const submitting = tenths(4)
+  return {
+    /** What submitting can count on. */
+    submitting,
+    /** What completing can count on. A generation takes two calls, and completing has to catch up with submits. */
+    completing: Math.max(1, limitPerMinute - submitting),
+    /** The limit of extra calls. The holder of one secret can name requests that no key knows. */
+    extra: tenths(1),
+    /** What a side may take beyond its share in a tenth of the minute, so that the other finds some. */
+    pace: tenths(1),
+  }
 }
 
 /** One more slot than a minute has seconds, so that no 60 s contain more calls than the limit. */
 export const slotCount = 61
 const slots = sql.raw(String(slotCount))
-/**
- * Beyond its share, a side makes at most a tenth of the calls in a tenth of the minute, so that the other finds some.
- */
+/** A tenth of the minute: see `pace`. */
 const paceSlots = 6
 /** The longest call (callDeadlineMs). While a call tests a refused key, no other call is made with the key. */
 const probeSeconds = 10
-
-function paceFor(limitPerMinute: number): number {
-  return Math.max(1, Math.floor((limitPerMinute * paceSlots) / 60))
-}
 
 export type WantedCall = {
   keyName: string
@@ -152,7 +147,7 @@ function grantOf({ granted, refusals, failing_since, ...refused }: Answer): Gran
  * SQL: in how many seconds the limits of a key leave a call for this purpose, if no process takes one before. 0 if they
  * do now.
  *
- * - Within its share (shareFor), a side takes any call that is left.
+ * - Within its share (sharesOf), a side takes any call that is left.
  * - Beyond its share, a side takes idle calls of the other, at an even pace. It leaves as many as the other side was
  *   refused in the last minute.
  * - Extra calls have a limit besides.
@@ -162,10 +157,10 @@ function grantOf({ granted, refusals, failing_since, ...refused }: Answer): Gran
  */
 function secondsUntilFree({ purpose, limitPerMinute }: WantedCall, counts: string): SQL {
   const [own, missedByOther] = purpose === 'submitting' ? ['submits', 'missed'] : ['calls - submits', 'missed_submits']
+  const shares = sharesOf(limitPerMinute)
   const limit = sql`${limitPerMinute}::int`
-  const share = sql`${shareFor(purpose, limitPerMinute)}::int`
-  const pace = sql`${paceFor(limitPerMinute)}::int`
-  const extraLimit = sql`${purpose === 'extra' ? extraFor(limitPerMinute) : limitPerMinute}::int`
+  const share = sql`${purpose === 'submitting' ? shares.submitting : shares.completing}::int`
+  const extraLimit = sql`${purpose === 'extra' ? shares.extra : limitPerMinute}::int`
   const olderThanPace = sql.raw(String(slotCount - paceSlots))
   return sql`(
     select ${slots} - coalesce(max(kept), 0) from (
@@ -178,7 +173,7 @@ function secondsUntilFree({ purpose, limitPerMinute }: WantedCall, counts: strin
       window newest as (order by kept)
     ) as left_over
     where total < ${limit} and extra < ${extraLimit}
-      and (own < ${share} or (total + missed_by_other < ${limit} and own_lately < ${pace})))`
+      and (own < ${share} or (total + missed_by_other < ${limit} and own_lately < ${shares.pace}::int)))`
 }
 
 /** SQL: the slots of a minute with only `count` in the newest second. */

@@ -2,7 +2,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type * as fetching from '../domain/budgets-schema.ts'
-import { shareFor, slotCount } from './call-budget.ts'
+import { sharesOf, slotCount } from './call-budget.ts'
 
 export type CallBudget = {
   /** Calls in the last 60 seconds. */
@@ -27,7 +27,7 @@ type BudgetRow = RowOf<
   typeof fetching.callBudgets,
   'key_name' | 'blocked_until' | 'blocked_reason' | 'account_id' | 'account_limit'
 > &
-  Pick<CallBudget, 'calls' | 'submits'>
+  Pick<CallBudget, 'calls' | 'submits'> & { account_calls: number }
 
 /** Returns the spent calls of each key and of its account, and whether the key is blocked. */
 export async function callBudgets(db: Executor, now: Date): Promise<Map<string, CallBudget>> {
@@ -36,21 +36,21 @@ export async function callBudgets(db: Executor, now: Date): Promise<Map<string, 
       select sum(n) from unnest(${counted}) with ordinality as s(n, i)
       where slots_until - (i - 1) > ${oldest}::bigint), 0)::int`
   const rows = await db.execute<BudgetRow>(sql`
-    select key_name, blocked_until, blocked_reason, account_id, account_limit,
-      ${lately(sql`slots`)} as calls, ${lately(sql`submit_slots`)} as submits
-    from mediadock.call_budgets`)
-  const ofAccounts = new Map<string, number>()
-  for (const { account_id: id, calls } of rows) if (id !== null) ofAccounts.set(id, (ofAccounts.get(id) ?? 0) + calls)
+    select key_name, blocked_until, blocked_reason, account_id, account_limit, calls,
+      ${lately(sql`submit_slots`)} as submits, sum(calls) over (partition by account_id)::int as account_calls
+    from (select *, ${lately(sql`slots`)} as calls from mediadock.call_budgets) as budgets`)
   return new Map(
-    rows.map(({ key_name, calls, submits, blocked_until, blocked_reason, account_id: id, account_limit: limit }) => [
+    rows.map(({ key_name, calls, submits, account_calls, ...row }) => [
       key_name,
       {
         calls,
         submits,
-        blockedUntil: blocked_until === null ? undefined : new Date(blocked_until),
-        blockedReason: blocked_reason ?? undefined,
+        blockedUntil: row.blocked_until === null ? undefined : new Date(row.blocked_until),
+        blockedReason: row.blocked_reason ?? undefined,
         account:
-          id === null || limit === null ? undefined : { id, calls: ofAccounts.get(id) ?? 0, limitPerMinute: limit },
+          row.account_id === null || row.account_limit === null
+            ? undefined
+            : { id: row.account_id, calls: account_calls, limitPerMinute: row.account_limit },
       },
     ]),
   )
@@ -65,7 +65,7 @@ export function callsLeft(limitPerMinute: number, budget: CallBudget | undefined
 
 /** Returns the calls per minute that completing can use, at the submit rate of the last minute. */
 export function completionsPerMinute(limitPerMinute: number, budget: CallBudget | undefined): number {
-  return Math.max(shareFor('completing', limitPerMinute), limitPerMinute - (budget?.submits ?? 0))
+  return Math.max(sharesOf(limitPerMinute).completing, limitPerMinute - (budget?.submits ?? 0))
 }
 
 /** Returns the calls that each key has left in the current 60 seconds. */

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { timeOf } from '../../../src/platform/postgres/time.ts'
-import { shareFor, takeCall, type Purpose } from '../../../src/receiver/fetching/call-budget.ts'
+import { sharesOf, takeCall, type Purpose } from '../../../src/receiver/fetching/call-budget.ts'
 import { blockCalls } from '../../../src/receiver/fetching/key-health.ts'
 import { remainingCalls } from '../../../src/receiver/fetching/read-budgets.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
@@ -111,8 +111,8 @@ it('grants extra calls at most a tenth, within the share of completing', async (
 })
 
 it('leaves either side at least one call, however small the limit', () => {
-  const shares = (limit: number) => [shareFor('submitting', limit), shareFor('completing', limit)]
-  expect([1, 2, 3, 5, 10, 100].map(shares)).toEqual([
+  const both = [1, 2, 3, 5, 10, 100].map(sharesOf).map(({ submitting, completing }) => [submitting, completing])
+  expect(both).toEqual([
     [1, 1],
     [1, 1],
     [1, 2],
