@@ -125,7 +125,7 @@ function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['cla
  */
 const takesOver = sql`(d.environment is distinct from again.environment and case
   when d.parked_reason = 'key_mismatch' then true
-  when d.parked_reason is null or d.parked_reason = 'landing_failed' then again.environment is not distinct from 'live'
+  when d.parked_reason is null or d.parked_reason = 'landing_failed' then again.environment = 'live'
   else false end)`
 
 /**
