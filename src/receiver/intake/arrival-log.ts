@@ -10,7 +10,6 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
-import { maxInteger } from '../domain/limits.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { sourceLabel } from '../domain/source.ts'
 import { loggedTraceId } from '../domain/trace.ts'
@@ -32,33 +31,37 @@ const refusedPerSecond = 100
 const refusedPerDay = 100_000
 const foldMs = 60_000
 
-/** The facts of one answered HTTP arrival, for the log, the metrics and the console. */
+/** One answered HTTP arrival, for the log, the metrics, the traces and the console. */
 export type Arrival = {
-  arrivedAt: Date
+  row: LogRow
+  timestampMismatch: boolean
+  /** The traceparent of an authentic arrival, as sent. */
+  traceparent?: string | undefined
+  /** When the body was complete, and when it was verified; in ms since the beginning, like `ack_ms`. */
+  readMs?: number | undefined
+  verifiedMs?: number | undefined
+}
+
+/** A row of the log, by the names of its columns. */
+export type LogRow = {
+  arrived_at: Date
   /** `hint`: an unsigned webhook. It is logged and may cause a poll, and is never stored as a delivery. */
   outcome: Acceptance | 'hint' | 'refused' | 'unavailable'
   reason?: string | undefined
   status: number
-  webhookId?: string | undefined
-  deliveryId?: string | undefined
-  requestId?: string | undefined
+  webhook_id?: string | undefined
+  delivery_id?: string | undefined
+  request_id?: string | undefined
   /** Undefined if the arrival is not authentic, or was refused before its verification. */
-  keyName?: string | undefined
+  key_name?: string | undefined
   /** See storedName(). */
-  sourceName: string | null
+  source_name: string | null
   remote?: string | undefined
   bytes?: number | undefined
-  skewSeconds?: number | undefined
-  timestampMismatch: boolean
-  /** The traceparent of an authentic arrival, as sent. */
-  traceparent?: string | undefined
-  /** When the body was complete, and when it was verified; in ms since the beginning, like `ackMs`. */
-  readMs?: number | undefined
-  verifiedMs?: number | undefined
-  ackMs: number
+  skew_seconds?: number | undefined
+  ack_ms: number
+  folded: number
 }
-
-type Row = { arrival: Arrival; folded: number }
 
 export type ArrivalLog = ReturnType<typeof createArrivalLog>
 
@@ -85,7 +88,7 @@ type ArrivalMetrics = {
  */
 export function createArrivalLog(deps: ArrivalLogDeps) {
   const { logger, clock, metrics, wake } = deps
-  const rows = createWriteBehind<Row>({
+  const rows = createWriteBehind<LogRow>({
     write: (batch) => write(deps.db, batch),
     rowsPerWrite: 2000,
     room: createShares({ rows: maxWaitingRows, bytes: Infinity }, 1),
@@ -93,24 +96,24 @@ export function createArrivalLog(deps: ArrivalLogDeps) {
     wake,
   })
   const mayHaveOwnRow = createRefusedBudget()
-  const folds = new Map<string, Row>()
+  const folds = new Map<string, LogRow>()
 
-  const fold = (arrival: Arrival): void => {
-    const minute = Math.floor(arrival.arrivedAt.getTime() / foldMs)
-    const of = `${minute} ${arrival.outcome} ${arrival.reason ?? ''} ${arrival.sourceName ?? ''}`
-    const shared = { ...arrival, webhookId: undefined, deliveryId: undefined, remote: undefined }
-    const row = folds.get(of) ?? { arrival: shared, folded: -1 }
-    row.folded += 1
-    folds.set(of, row)
+  const fold = (row: LogRow): void => {
+    const minute = Math.floor(row.arrived_at.getTime() / foldMs)
+    const of = `${minute} ${row.outcome} ${row.reason ?? ''} ${row.source_name ?? ''}`
+    const ofNone = { webhook_id: undefined, delivery_id: undefined, remote: undefined, folded: -1 }
+    const shared = folds.get(of) ?? { ...row, ...ofNone }
+    shared.folded += 1
+    folds.set(of, shared)
   }
   const unfoldUntil = (before: number): void => {
     for (const [of, row] of folds) {
-      const { arrivedAt, outcome, reason } = row.arrival
-      if (arrivedAt.getTime() >= before) continue
+      const { arrived_at: since, outcome, reason } = row
+      if (since.getTime() >= before) continue
       folds.delete(of)
       rows.add(row)
       logger.info(
-        { outcome, reason, since: arrivedAt, left_out: 1 + row.folded },
+        { outcome, reason, since, left_out: 1 + row.folded },
         'too many webhooks without a verified signature: lines were left out',
       )
     }
@@ -119,10 +122,11 @@ export function createArrivalLog(deps: ArrivalLogDeps) {
   return {
     /** Counts an arrival and records it. Returns false if it shares the row of its cause and minute. */
     record: (arrival: Arrival): boolean => {
+      const { row } = arrival
       count(metrics, arrival)
-      const isOwn = arrival.keyName !== undefined || mayHaveOwnRow(arrival.arrivedAt)
-      if (isOwn) rows.add({ arrival, folded: 0 })
-      else fold(arrival)
+      const isOwn = row.key_name !== undefined || mayHaveOwnRow(row.arrived_at)
+      if (isOwn) rows.add(row)
+      else fold(row)
       return isOwn
     },
     runOnce: (): Promise<{ more: boolean }> => {
@@ -137,16 +141,16 @@ export function createArrivalLog(deps: ArrivalLogDeps) {
   }
 }
 
-function count(metrics: ArrivalMetrics, { outcome, reason = '', sourceName, status, ...arrival }: Arrival): void {
-  metrics.arrivals.inc({ outcome, reason, ...sourceLabel(sourceName) })
-  if (status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
-  if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
-  const { keyName, bytes } = arrival
-  if (isStored(outcome) && keyName !== undefined) metrics.storedBytes.inc({ key_name: keyName }, bytes)
+function count(metrics: ArrivalMetrics, { row, timestampMismatch }: Arrival): void {
+  const { outcome, reason = '', source_name, status, key_name, bytes, ack_ms } = row
+  metrics.arrivals.inc({ outcome, reason, ...sourceLabel(source_name) })
+  if (status === 200) metrics.ackSeconds.observe(ack_ms / 1000)
+  if (timestampMismatch) metrics.timestampMismatches.inc()
+  if (isStored(outcome) && key_name !== undefined) metrics.storedBytes.inc({ key_name }, bytes)
 }
 
 /** False for a duplicate: it may be a replay by a stranger who recorded a delivery. */
-function isStored(outcome: Arrival['outcome']): boolean {
+function isStored(outcome: LogRow['outcome']): boolean {
   return outcome === 'accepted' || outcome === 'parked'
 }
 
@@ -167,13 +171,14 @@ function createRefusedBudget(): (arrivedAt: Date) => boolean {
 }
 
 /** Writes rows of the log, with the uses of keys and the senders that they show. */
-async function write(db: Database, rows: readonly Row[]): Promise<void> {
+async function write(db: Database, rows: readonly LogRow[]): Promise<void> {
+  const items = rows.map((row) => ({ ...row, sender: isStored(row.outcome) ? senderOf(row.remote) : undefined }))
   await executePrepared(
     db,
     sql`
     with arrived as (
       select row.*, item ->> 'sender' as sender
-      from jsonb_array_elements(${JSON.stringify(rows.map(toItem))}::jsonb) as item,
+      from jsonb_array_elements(${JSON.stringify(items)}::jsonb) as item,
         jsonb_populate_record(null::mediadock.arrivals, item) as row
       where set_config('synchronous_commit', 'off', true) = 'off'
     ),
@@ -192,51 +197,14 @@ async function write(db: Database, rows: readonly Row[]): Promise<void> {
   )
 }
 
-function toItem({ arrival, folded }: Row): Record<keyof typeof logged | 'sender', unknown> {
-  return {
-    arrived_at: arrival.arrivedAt,
-    outcome: arrival.outcome,
-    reason: arrival.reason,
-    status: arrival.status,
-    webhook_id: arrival.webhookId,
-    delivery_id: arrival.deliveryId,
-    request_id: arrival.requestId,
-    key_name: arrival.keyName,
-    source_name: arrival.sourceName ?? undefined,
-    remote: arrival.remote,
-    sender: isStored(arrival.outcome) ? senderOf(arrival.remote) : undefined,
-    bytes: arrival.bytes,
-    skew_seconds: arrival.skewSeconds === undefined ? undefined : clampInt(arrival.skewSeconds),
-    ack_ms: arrival.ackMs,
-    folded,
-  }
-}
-
-/** Limits the skew to the column's range. A forged time of 12 digits exceeds it. */
-function clampInt(value: number): number {
-  return Math.max(-maxInteger, Math.min(maxInteger, Math.round(value)))
-}
-
 /** Returns the line of an arrival for the process's log, with the ids that a person may search for. */
-export function toLogLine(arrival: Arrival, traces: object | undefined): LogNote {
-  const { keyName, deliveryId, skewSeconds, traceparent } = arrival
-  const isTraced = keyName !== undefined && deliveryId !== undefined
-  const fields = {
-    status: arrival.status,
-    outcome: arrival.outcome,
-    reason: arrival.reason,
-    ms: Math.round(arrival.ackMs * 10) / 10,
-    webhook_id: arrival.webhookId,
-    delivery_id: deliveryId,
-    request_id: arrival.requestId,
-    key_name: keyName,
-    ...sourceLabel(arrival.sourceName),
-    remote: arrival.remote,
-    bytes: arrival.bytes,
-    skew_seconds: skewSeconds,
-    trace_id: isTraced ? loggedTraceId({ deliveryId, traceparent }, traces) : undefined,
-  }
-  return { message: 'webhook answered', fields }
+export function toLogLine({ row, traceparent }: Arrival, traces: object | undefined): LogNote {
+  const { arrived_at: _arrivedAt, ack_ms, source_name, folded: _folded, ...fields } = row
+  const { key_name, delivery_id: deliveryId } = row
+  const isTraced = key_name !== undefined && deliveryId !== undefined
+  const trace_id = isTraced ? loggedTraceId({ deliveryId, traceparent }, traces) : undefined
+  const ms = Math.round(ack_ms * 10) / 10
+  return { message: 'webhook answered', fields: { ...fields, ms, ...sourceLabel(source_name), trace_id } }
 }
 
 /** SQL: counts the uses of keys, given as rows of (key_name, at, matches). It can be part of a `with`. */

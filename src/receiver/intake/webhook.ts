@@ -8,6 +8,7 @@ import { createLineBudget, type LineBudget } from '../../platform/line-budget.ts
 import type { Logger } from '../../platform/logger.ts'
 import { deliveryId, toDelivery, type Delivery } from '../domain/delivery.ts'
 import { signedEnvironment, type Keys } from '../domain/keys.ts'
+import { maxInteger } from '../domain/limits.ts'
 import {
   atOnce,
   storedName,
@@ -19,7 +20,7 @@ import {
   type Webhook,
 } from '../domain/source.ts'
 import type { Acceptor } from './accept.ts'
-import { toLogLine, type Arrival, type ArrivalLog } from './arrival-log.ts'
+import { toLogLine, type Arrival, type ArrivalLog, type LogRow } from './arrival-log.ts'
 import { createBodyReader, incomplete, largeBodyBytes, type BodyReader } from './body-reader.ts'
 import type { Quarantine } from './quarantine.ts'
 import { headersToVerify, keptHeaders, startOf, valuesOf } from './request-headers.ts'
@@ -78,47 +79,50 @@ async function receive(deps: Receiving, addressed: Addressed): Promise<void> {
   const { req, res, source } = addressed
   const started = performance.now()
   const arrival = newArrival(req, { arrivedAt: deps.clock(), source })
+  const { row } = arrival
   // Silent until the outcome is known, since the client may disconnect before.
   noteForLog(res, 'silent')
   try {
     const delivery = await admit(deps, { ...addressed, arrival, started })
     const isSigned = source.kind.signed
-    const outcome = isSigned ? await deps.acceptor.accept(delivery) : takeUnsigned(deps, delivery, arrival)
-    arrival.outcome = outcome
-    arrival.status = 200
+    const outcome = isSigned ? await deps.acceptor.accept(delivery) : takeUnsigned(deps, delivery, row)
+    row.outcome = outcome
+    row.status = 200
     acknowledge(res, outcome)
     proveConnection(req.socket)
   } catch (error) {
     const refusal = error instanceof Refusal ? error : unavailable(internalError, { cause: error })
-    arrival.outcome = refusal.status === 503 ? 'unavailable' : 'refused'
-    arrival.status = refusal.status
-    arrival.reason = refusal.reason
-    if (refusal.reason === internalError) logFault(deps, error, arrival)
+    row.outcome = refusal.status === 503 ? 'unavailable' : 'refused'
+    row.status = refusal.status
+    row.reason = refusal.reason
+    if (refusal.reason === internalError) logFault(deps, error, row)
     answerRefusal(req, res, refusal)
   }
-  arrival.ackMs = performance.now() - started
+  row.ack_ms = performance.now() - started
   // Arrivals that any client can cause get a line and a span only if they get a row.
   if (!deps.arrivalLog.record(arrival)) return
   deps.traces?.arrived(arrival)
   noteForLog(res, toLogLine(arrival, deps.traces))
 }
 
-function logFault({ logger, mayLogFault }: Receiving, error: unknown, { webhookId, deliveryId }: Arrival): void {
-  if (!mayLogFault()) return
-  const ids = { webhook_id: webhookId, delivery_id: deliveryId }
-  logger.error({ err: error, ...ids }, 'internal error: a delivery was not acknowledged')
+function logFault({ logger, mayLogFault }: Receiving, error: unknown, { webhook_id, delivery_id }: LogRow): void {
+  if (mayLogFault())
+    logger.error({ err: error, webhook_id, delivery_id }, 'internal error: a delivery was not acknowledged')
 }
 
 function newArrival(req: Request, { arrivedAt, source }: { arrivedAt: Date; source: Source }): Arrival {
   return {
-    arrivedAt,
-    outcome: 'refused',
-    status: 0,
-    sourceName: storedName(source),
-    // Long enough for any address. Behind a trusted proxy, `req.ip` is text from a header.
-    remote: req.ip === undefined ? undefined : startOf(req.ip, 64),
+    row: {
+      arrived_at: arrivedAt,
+      outcome: 'refused',
+      status: 0,
+      source_name: storedName(source),
+      // Long enough for any address. Behind a trusted proxy, `req.ip` is text from a header.
+      remote: req.ip === undefined ? undefined : startOf(req.ip, 64),
+      ack_ms: 0,
+      folded: 0,
+    },
     timestampMismatch: false,
-    ackMs: 0,
   }
 }
 
@@ -130,29 +134,30 @@ type Exchange = Addressed & { arrival: Arrival; started: number }
  */
 async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
   const { req, res, keys, source, arrival, started } = exchange
+  const { row } = arrival
   const header: HeaderValues = (name) => valuesOf(req, name)
   // Before the body, so that the log names also a delivery whose body does not arrive.
   const early = source.kind.identify({ header })
-  arrival.webhookId = statedIn(early)
+  row.webhook_id = statedIn(early)
   refuseContentEncoding(req)
   const { body, release } = await deps.reader.read(req, res)
   try {
-    arrival.bytes = body.length
+    row.bytes = body.length
     arrival.readMs = performance.now() - started
     // A source that sends no id is asked again, with the body.
     const identity = early.ok ? early : source.kind.identify({ header, body })
-    arrival.webhookId = statedIn(identity)
+    row.webhook_id = statedIn(identity)
     if (!identity.ok) throw quarantined(deps, exchange, body, new Refusal(400, 'invalid_webhook_id', identity.message))
     const { webhookId } = identity
-    const idOf = () => deliveryId(webhookId, body, arrival.sourceName)
+    const idOf = () => deliveryId(webhookId, body, row.source_name)
     // So the log shows a refused arrival beside the delivery that it repeats. The id of a large body takes long, and is
     // computed after the verification.
-    if (body.length <= largeBodyBytes) arrival.deliveryId = idOf()
+    if (body.length <= largeBodyBytes) row.delivery_id = idOf()
 
     // The time at which the body is complete counts, since a large body may wait for its turn.
     const nowSeconds = Math.floor(deps.clock().getTime() / 1000)
     const verification = await verify(req, source, { header, body }, nowSeconds)
-    if (verification.timestampSeconds !== undefined) arrival.skewSeconds = nowSeconds - verification.timestampSeconds
+    if (verification.timestampSeconds !== undefined) row.skew_seconds = skew(nowSeconds - verification.timestampSeconds)
     if (!verification.ok) {
       const { cause: reason } = verification
       if (reason === 'no_matching_secret') deps.onUnknownKey(source)
@@ -161,22 +166,27 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
     }
     const { keyName, timestampSeconds } = verification
     arrival.verifiedMs = performance.now() - started
-    if (source.kind.signed) arrival.keyName = keyName
+    if (source.kind.signed) row.key_name = keyName
     arrival.timestampMismatch = verification.timestampMismatch === true
     // A repeated traceparent is ignored.
     const { traceparent } = req.headers
     if (typeof traceparent === 'string') arrival.traceparent = traceparent
 
-    const id = (arrival.deliveryId ??= idOf())
+    const id = (row.delivery_id ??= idOf())
     const environment = signedEnvironment(keys, keyName)
-    const received = { receivedAt: arrival.arrivedAt, headers: keptHeaders(req, source), body }
+    const received = { receivedAt: row.arrived_at, headers: keptHeaders(req, source), body }
     const delivery = toDelivery({ source, id, webhookId, keyName, environment, timestampSeconds, ...received })
-    arrival.requestId = delivery.requestId
-    arrival.reason = delivery.parkReason
+    row.request_id = delivery.requestId
+    row.reason = delivery.parkReason
     return delivery
   } finally {
     release()
   }
+}
+
+/** Limits a skew to the range of its column. A forged time of 12 digits exceeds it. */
+function skew(seconds: number): number {
+  return Math.max(-maxInteger, Math.min(maxInteger, seconds))
 }
 
 /** Returns the id that an arrival states, for the log. */
@@ -194,7 +204,7 @@ function refuseContentEncoding(req: IncomingMessage): void {
 
 /** Gives a refused arrival to the quarantine. Returns the refusal. */
 function quarantined(deps: Receiving, { req, source, arrival }: Exchange, body: Buffer, refusal: Refusal): Refusal {
-  const { arrivedAt, remote, webhookId } = arrival
+  const { arrived_at: arrivedAt, remote, webhook_id: webhookId } = arrival.row
   const headers = () => headersToVerify(req, source)
   deps.quarantine.record({ arrivedAt, reason: refusal.reason, webhookId, remote, headers, body })
   return refusal
@@ -225,12 +235,8 @@ function* unlessGone<Result>(req: IncomingMessage, steps: Steps<Result>): Steps<
  * Takes a webhook of a source that does not sign. It is not stored as a delivery. A job that it names is polled, if it
  * is tracked. Without a key name, the log bounds such arrivals like refused ones.
  */
-function takeUnsigned(
-  { onUnsigned }: WebhookDeps,
-  { sourceName, requestId, hint }: Delivery,
-  arrival: Arrival,
-): 'hint' {
-  arrival.reason ??= 'unsigned'
+function takeUnsigned({ onUnsigned }: WebhookDeps, { sourceName, requestId, hint }: Delivery, row: LogRow): 'hint' {
+  row.reason ??= 'unsigned'
   if (hint?.poll === true && requestId !== undefined) onUnsigned({ sourceName, requestId })
   return 'hint'
 }

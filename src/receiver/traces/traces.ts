@@ -26,11 +26,11 @@ export async function openTraces({ traces }: ReceiverSettings, logger: Logger): 
  * An arrival that is not authentic gets a new trace: its traceparent is not trusted either.
  */
 function createTraces(writer: SpanWriter): Traces {
-  const arrived = (arrival: Arrival) => {
-    const { status, outcome, reason, deliveryId, requestId, keyName, traceparent, readMs, verifiedMs, ackMs } = arrival
+  const arrived = ({ row, traceparent, readMs, verifiedMs }: Arrival) => {
+    const { status, outcome, reason, delivery_id: deliveryId, key_name: keyName, ack_ms: ackMs } = row
     const traced = keyName !== undefined && deliveryId !== undefined ? { deliveryId, traceparent } : undefined
     const isStored = outcome === 'accepted' || outcome === 'parked'
-    const startMs = arrival.arrivedAt.getTime()
+    const startMs = row.arrived_at.getTime()
     const failure = status < 400 ? undefined : (reason ?? String(status))
     // By OpenTelemetry's conventions for servers, a 4xx is not an error of the server.
     const error = status >= 500 && failure !== undefined ? { type: failure } : undefined
@@ -46,12 +46,12 @@ function createTraces(writer: SpanWriter): Traces {
         'http.route': '/webhooks',
         'url.path': '/webhooks',
         'http.response.status_code': status,
-        'http.request.body.size': arrival.bytes,
-        'client.address': arrival.remote,
+        'http.request.body.size': row.bytes,
+        'client.address': row.remote,
         'error.type': failure,
-        ...messageOf(arrival.webhookId, 'receive'),
+        ...messageOf(row.webhook_id, 'receive'),
         'mediadock.delivery_id': deliveryId,
-        'mediadock.request_id': requestId,
+        'mediadock.request_id': row.request_id,
         'mediadock.key_name': keyName,
         'mediadock.outcome': outcome,
         'mediadock.reason': reason,

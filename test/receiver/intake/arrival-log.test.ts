@@ -19,20 +19,21 @@ const midnight = Date.parse('2026-03-01T00:00:00Z')
 
 function refused(at: number): Arrival {
   return {
-    arrivedAt: new Date(at),
-    outcome: 'refused',
-    sourceName: null,
-    reason: 'no_matching_secret',
-    status: 401,
-    webhookId: randomUUID(),
-    deliveryId: randomUUID(),
-    requestId: undefined,
-    keyName: undefined,
-    remote: '192.0.2.1',
-    bytes: 2,
-    skewSeconds: 0,
+    row: {
+      arrived_at: new Date(at),
+      outcome: 'refused',
+      source_name: null,
+      reason: 'no_matching_secret',
+      status: 401,
+      webhook_id: randomUUID(),
+      delivery_id: randomUUID(),
+      remote: '192.0.2.1',
+      bytes: 2,
+      skew_seconds: 0,
+      ack_ms: 1,
+      folded: 0,
+    },
     timestampMismatch: false,
-    ackMs: 1,
   }
 }
 
