@@ -72,8 +72,7 @@ describe('accepting', () => {
 
 describe('while Postgres accepts nothing', () => {
   it('a key with thousands of deliveries is refused, and no other key', async () => {
-    const { url, sql } = await withTestDatabase()
-    const { db } = createTestWorker({ databaseUrl: url })
+    const { db } = createTestWorker({ databaseUrl: (await withTestDatabase()).url })
     const goesOn = Promise.withResolvers<void>()
     const held = aroundStatements(db, (run) => goesOn.promise.then(run))
     const acceptor = createAcceptor({ db: held, logger: createLogger('silent'), handOver: noRoom, onStored: () => {} })
@@ -82,11 +81,9 @@ describe('while Postgres accepts nothing', () => {
       Array.from({ length: 100 }, () => acceptor.accept({ ...newDelivery(), keyName: 'sandbox' })),
     )
     goesOn.resolve()
-    const refused = (await flood).flatMap((one) => (one.status === 'rejected' ? [one.reason] : []))
-    expect(refused).toHaveLength(500)
-    expect(refused[0]).toMatchObject({ reason: 'too_much_waiting' })
-    expect((await others).filter(({ status }) => status === 'rejected')).toEqual([])
-    expect(await sql`select count(*)::int as n from mediadock.deliveries`).toEqual([{ n: 4100 }])
+    const refused = (all: PromiseSettledResult<unknown>[]) =>
+      all.filter((one) => one.status === 'rejected' && one.reason.reason === 'too_much_waiting').length
+    expect([refused(await flood), refused(await others)]).toEqual([500, 0])
   })
 })
 
