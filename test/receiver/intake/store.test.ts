@@ -4,7 +4,7 @@ import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../../src/receiver/domain/delivery.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { withTestDatabase } from '../../support/database.ts'
-import { firstSource } from '../../support/receiver.ts'
+import { defaultSource } from '../../support/receiver.ts'
 
 function newDelivery(environment: Delivery['environment']): Delivery {
   const webhookId = randomUUID()
@@ -12,7 +12,7 @@ function newDelivery(environment: Delivery['environment']): Delivery {
     JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: 'x', message: 'y' } }),
   )
   const signed = { keyName: environment, environment, timestampSeconds: 1_800_000_000, receivedAt: new Date() }
-  return toDelivery({ source: firstSource, id: deliveryId(webhookId, body), webhookId, ...signed, headers: {}, body })
+  return toDelivery({ source: defaultSource, id: deliveryId(webhookId, body), webhookId, ...signed, headers: {}, body })
 }
 
 const parkings = ['key_mismatch', null, 'landing_failed', 'unknown_shape'] as const
