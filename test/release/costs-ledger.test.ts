@@ -1,11 +1,11 @@
 import { beforeAll, expect, it } from 'vitest'
-import { createClient } from '../../../src/client/read-results.ts'
-import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
-import { freePort } from '../../provider/support/free-port.ts'
-import { startTestProvider, type TestProvider } from '../../provider/support/running-provider.ts'
-import { keysOf, type TestReceiver } from '../../support/receiver.ts'
-import { withReceiver } from '../../support/with-receiver.ts'
-import { call } from './calls.ts'
+import { createClient } from '../../src/client/read-results.ts'
+import { builtInCatalog } from '../../src/provider/catalog/catalog-file.ts'
+import { freePort } from '../provider/support/free-port.ts'
+import { startTestProvider, type TestProvider } from '../provider/support/running-provider.ts'
+import { call } from '../receiver/api/calls.ts'
+import { keysOf, type TestReceiver } from '../support/receiver.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 
 /** Prices that no binary fraction holds: their sums as doubles differ in the last place. */
 const prices: Record<string, number> = { 'aurora-image': 0.1, 'lyra-audio': 0.07 }

@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import { long } from '../chaos/length.ts'
 import { freePort } from '../provider/support/free-port.ts'
 import { startTestProvider, type TestProvider } from '../provider/support/running-provider.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { keysOf, type TestReceiver } from '../support/receiver.ts'
 import { withReceiver } from '../support/with-receiver.ts'
-import { long } from './length.ts'
 
 const requests = long ? 1000 : 60
 const connections = 32

@@ -4,9 +4,16 @@ import os from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { preferredServer } from '../../support/database.ts'
-import { withReceiver } from '../../support/with-receiver.ts'
-import { archivedMedia, failedCopy, mediaStand, pngOf, retryNow, temporaryFolder } from './media-stand.ts'
+import {
+  archivedMedia,
+  failedCopy,
+  mediaStand,
+  pngOf,
+  retryNow,
+  temporaryFolder,
+} from '../receiver/archive/media-stand.ts'
+import { preferredServer } from '../support/database.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 
 const run = promisify(execFile)
 

@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto'
 import { expect, it } from 'vitest'
+import { expectKept, expectLandedOnce, untilInboxIsEmpty, watchEffects } from '../chaos/books.ts'
+import { withReceiverProcess } from '../chaos/receiver-process.ts'
+import { makeDeliveries, withSender, type Answer, type Outgoing } from '../chaos/sender.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { failed } from '../support/webhooks.ts'
-import { expectKept, expectLandedOnce, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { withReceiverProcess } from './receiver-process.ts'
-import { makeDeliveries, withSender, type Answer, type Outgoing } from './sender.ts'
 
 // Its queue holds 64 MiB of bodies before the next one is turned away.
 const crowd = 76

@@ -2,9 +2,17 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
 import { findEmbeddedPostgres } from '../../src/laptop/embedded-postgres.ts'
+import {
+  holderScript,
+  madeFolder,
+  privateFolder,
+  query,
+  removeTemplate,
+  serverPid,
+  start,
+} from '../laptop/support/embedded.ts'
 import { isAlive, processesIn, startProcess } from '../platform/support/processes.ts'
 import { eventually } from '../support/eventually.ts'
-import { holderScript, madeFolder, privateFolder, query, removeTemplate, serverPid, start } from './support/embedded.ts'
 
 const isRoot = process.getuid?.() === 0
 afterAll(removeTemplate)

@@ -1,13 +1,13 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { readResults } from '../../../src/client/read-results.ts'
-import { type TestDatabase, usualServers } from '../../support/database.ts'
-import { eventually } from '../../support/eventually.ts'
-import type { TestReceiver } from '../../support/receiver.ts'
-import { deliver, failed } from '../../support/webhooks.ts'
-import { withReceiver } from '../../support/with-receiver.ts'
-import { call } from '../api/calls.ts'
-import { startSubscriber } from '../subscriptions/support/subscriber.ts'
+import { readResults } from '../../src/client/read-results.ts'
+import { call } from '../receiver/api/calls.ts'
+import { startSubscriber } from '../receiver/subscriptions/support/subscriber.ts'
+import { type TestDatabase, usualServers } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import type { TestReceiver } from '../support/receiver.ts'
+import { deliver, failed } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 
 /** More than two pages read in a second each: each of these rows takes 50 to 300 ms of Postgres. */
 const rows = 80
