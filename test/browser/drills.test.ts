@@ -11,7 +11,6 @@ import { json } from '../support/provider-stand.ts'
 import { startTestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio } from '../support/webhooks.ts'
 import { openPage, shoot } from './support/console.ts'
-import { expectNoDeadLinks } from './support/links.ts'
 import { completed, startWorld } from './support/request-world.ts'
 
 // Alarms that wake the on-call, from the first look to the all-clear, through
@@ -58,7 +57,6 @@ it('a missing secret: the banner names it; after the key is added, the verified 
   await refused.getByRole('link').click()
   await page.getByText("Copy the key's signing secret from the provider, and add it to the configured keys").waitFor()
   await shoot(page, 'drill-secret-2-cause')
-  await expectNoDeadLinks(internalBase, ['/', '/issues', '/parked', '/deliveries?view=arrivals'])
 
   // Outside: the operator adds the key and reloads.
   await fs.writeFile(keysFile, JSON.stringify([keyNamed('first', 'whsec_first_secret'), keyNamed('second', missing)]))
@@ -142,7 +140,6 @@ it('the provider is down for an hour: the backlog is shown with its duration, an
   await overdue.getByText(/All due polls are made in about \d minutes\.$/).waitFor()
   expect(await tile(page, 'Overdue requests')).toMatch(/^Overdue requests 30 \d+ to poll, about \d min$/)
   await shoot(page, 'drill-down-1-now')
-  await expectNoDeadLinks(receiver.internalUrl, ['/', '/issues', '/requests?overdue=true', '/reconciler'])
   await overdue.getByRole('link').click()
   expect(await page.locator('[data-rows] > tr').count()).toBe(30)
 
@@ -160,8 +157,11 @@ it('the provider is down for an hour: the backlog is shown with its duration, an
   await shoot(page, 'drill-down-2-backlog')
   const left: number[] = [45]
   for (let minute = 126; (left.at(-1) ?? 0) > 0 && left.length < 10; minute += 2) {
-    await page.getByRole('button', { name: 'Run now' }).click()
-    await page.waitForURL(/open=/)
+    // The page refreshes itself: a click on a button that it replaces at that moment is lost.
+    await eventually(async () => {
+      await page.getByRole('button', { name: 'Run now' }).click({ timeout: 10_000 })
+      return page.waitForURL(/open=/, { timeout: 10_000 }).then(() => true)
+    })
     later(minute)
     await page.goto(`${receiver.internalUrl}reconciler`)
     left.push(Number((/polls (\d+) request/.exec(await page.locator('.bulk').innerText()) ?? [])[1] ?? 0))

@@ -15,7 +15,6 @@ import { startTestReceiver, type TestReceiver, type TestReceiverOptions } from '
 import { deliver, nowSeconds, okImage, type Delivery } from '../support/webhooks.ts'
 import { openPage, shoot } from './support/console.ts'
 import { takeAllBack, wideViewport } from './support/lent-pages.ts'
-import { expectNoDeadLinks } from './support/links.ts'
 import { completed, startWorld, track, type World } from './support/request-world.ts'
 
 // Things that go wrong at a receiver in ordinary traffic, each looked at
@@ -143,7 +142,8 @@ const drills: Drill[] = [
   },
   {
     name: 'provider-unreachable',
-    settings: async () => ({ reconcileCron: '* * * * *' }),
+    // Its own runs are far away: only those of the drill are seen.
+    settings: async () => ({ reconcileCron: '0 * * * *' }),
     goesWrong: async ({ world, database, receiver }) => {
       world.answer((_id, req) => void req.socket.destroy())
       for (let n = 0; n < 5; n += 1) await track(database, { ago: 400 })
@@ -426,9 +426,6 @@ it.for(drills)('$name', async (drill) => {
   }
   await expect.poll(behind).toMatch(drill.behind)
   await shoot(page, `drill-${drill.name}-2`)
-  const { pathname, search } = new URL(page.url())
-  const headers = { authorization: `Bearer ${internalToken}` }
-  await expectNoDeadLinks(receiver.internalUrl, ['/', '/issues', `${pathname}${search}`], headers)
   if (drill.first === undefined) return
   await page.goto(new URL((await page.locator('tbody a').first().getAttribute('href')) ?? '', page.url()).href)
   expect(await page.locator('main').innerText()).toMatch(drill.first)

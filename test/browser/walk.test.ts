@@ -81,11 +81,13 @@ describe('a walk through the console', () => {
     await page.getByText('Example Value').first().waitFor()
     const scheme = () => page.evaluate('document.documentElement.className')
     expect(await scheme()).toBe('dark-mode')
-    await expectAccessible(page, long ? 'all' : 'colours')
+    if (long) await expectAccessible(page)
+    else await expectAccessible(page, 'colours', '.opblock.is-open')
     await shoot(page, 'api-docs')
     await page.emulateMedia({ colorScheme: 'light' })
     await expect.poll(scheme).toBe('')
-    await expectAccessible(page)
+    // The provider's documentation is the same page, and its test looks at the rest.
+    if (long) await expectAccessible(page)
   })
 
   it('shows each page completely, wide and light, then on a phone and dark, with hostile payloads escaped', async () => {
@@ -134,11 +136,11 @@ describe('a walk through the console', () => {
   it('shows the page of every delivery, request and refused arrival completely', async () => {
     const { sql } = database
     const paths = [
-      ...(await sql`select '/deliveries/' || id as path from mediadock.deliveries order by parked_reason is null, received_at desc limit 30`),
-      ...(await sql`select '/requests/' || request_id as path from mediadock.requests order by tracked_at desc limit 20`),
-      ...(await sql`select '/parked/quarantine/' || id as path from mediadock.quarantine order by id desc limit 3`),
+      ...(await sql`select '/deliveries/' || id as path from mediadock.deliveries order by parked_reason is null, received_at desc limit ${long ? 30 : 8}`),
+      ...(await sql`select '/requests/' || request_id as path from mediadock.requests order by tracked_at desc limit ${long ? 20 : 6}`),
+      ...(await sql`select '/parked/quarantine/' || id as path from mediadock.quarantine order by id desc limit 2`),
     ].map((row) => String(row['path']))
-    expect(paths.length).toBeGreaterThan(15)
+    expect(paths.length).toBeGreaterThan(12)
     const page = await openPage(browser, at('/'))
     for (const path of paths) {
       await page.goto(at(path))
