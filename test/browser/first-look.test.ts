@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest'
+import { long } from '../chaos/length.ts'
 import { startPostgresProxy } from '../platform/support/postgres-proxy.ts'
 import { sharedBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
@@ -13,7 +14,8 @@ import { openPage, shoot } from './support/console.ts'
 import { takeAllBack } from './support/lent-pages.ts'
 import { track } from './support/request-world.ts'
 
-// The first page that the on-call reads, and the pages that it links to: each sentence must be true.
+// The first page that the on-call reads, and the pages that it links to: each sentence must be true. The long form adds
+// alarms that twelve-drills.test.ts or receiver/on-call/problems.test.ts show too.
 
 let browser: Browser
 let stand: ProviderStand
@@ -58,7 +60,7 @@ const settled = () => eventually(async () => (await database.sql`select from med
 const rows = (table: string, count: number) =>
   eventually(async () => (await database.sql`select from ${database.sql(`mediadock.${table}`)}`).length >= count)
 
-it('a scanner is a notice with its senders; refusals of the provider stand out', async () => {
+it.runIf(long)('a scanner is a notice with its senders; refusals of the provider stand out', async () => {
   for (let n = 0; n < 4; n += 1) await deliver(receiver.webhookUrl, okAudio().body)
   await rows('known_senders', 1)
   await Promise.all(
@@ -93,7 +95,7 @@ it('a scanner is a notice with its senders; refusals of the provider stand out',
   expect(await clock.innerText()).toContain('1 of 6')
 })
 
-it('an unreachable provider is shown on the first page, and no run is green meanwhile', async () => {
+it.runIf(long)('an unreachable provider is shown on the first page, and no run is green meanwhile', async () => {
   for (const id of [randomUUID(), randomUUID(), randomUUID()])
     await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify(shown(id))))
   await settled()
@@ -118,7 +120,7 @@ it('an unreachable provider is shown on the first page, and no run is green mean
   await shoot(page, 'look-provider-runs')
 })
 
-it("contradicting webhooks are on the first page until the provider's result decides", async () => {
+it.runIf(long)("contradicting webhooks are on the first page until the provider's result decides", async () => {
   const { requestId, body } = okAudio()
   await deliver(receiver.webhookUrl, body)
   await settled()
@@ -135,7 +137,7 @@ it("contradicting webhooks are on the first page until the provider's result dec
   expect(await page.getByRole('group', { name: 'Requests' }).locator('tbody tr').count()).toBe(1)
 })
 
-it('counts arrivals that were answered 503 apart from refused ones', async () => {
+it.runIf(long)('counts arrivals that were answered 503 apart from refused ones', async () => {
   const proxy = await startPostgresProxy(database.url)
   const behind = await startTestReceiver({ databaseUrl: proxy.url })
   onTestFinished(() => behind.stop())
@@ -198,7 +200,7 @@ it('a bad deploy parks deliveries that a trigger refuses: the dry run reports it
   expect(audit[0]?.['detail']).toMatchObject({ count: 30, requeued: 30 })
 })
 
-it('a silent reconciler is critical, and one click runs it', async () => {
+it.runIf(long)('a silent reconciler is critical, and one click runs it', async () => {
   const hourly = await startTestReceiver({
     databaseUrl: database.url,
     providerUrl: stand.url,
@@ -216,7 +218,7 @@ it('a silent reconciler is critical, and one click runs it', async () => {
   await wrong(page).getByText('Nothing is wrong').waitFor()
 })
 
-it("a spent quota names the key, and links to each key's remaining calls", async () => {
+it.runIf(long)("a spent quota names the key, and links to each key's remaining calls", async () => {
   await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted)
     values ('live', array_prepend(100000, array_fill(0, array[60])), extract(epoch from now())::bigint, false)`
   const page = await open()
