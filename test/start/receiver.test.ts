@@ -7,6 +7,7 @@ import path from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { expect, it, onTestFinished } from 'vitest'
 import { signStandardWebhook } from '../../src/wire/standard-webhooks.ts'
+import { long } from '../chaos/length.ts'
 import { openLaptop, type PortSetting } from '../laptop/support/laptop.ts'
 import { dataUri, pngOf } from '../receiver/archive/media-stand.ts'
 import { withTestDatabase } from '../support/database.ts'
@@ -18,21 +19,21 @@ const second = 'whsec_second_secret'
 
 it('in production embeds nothing, creates no folder and writes only JSON lines; after SIGTERM /readyz is 503 at once while deliveries are still accepted, then exit 0', async () => {
   const { program, folder, base, internalBase, deliver, database } = await startProductionReceiver({
-    SHUTDOWN_GRACE_SECONDS: '10',
+    SHUTDOWN_GRACE_SECONDS: '60',
   })
   await eventually(async () => (await fetch(`${base}/readyz`)).status === 200)
   await eventually(async () => (await fetch(`${internalBase}/readyz`)).status === 200)
   expect(await deliver(first)).toBe(200)
   const began = performance.now()
   program.kill('SIGTERM')
-  await eventually(async () => (await fetch(`${base}/readyz`)).status === 503, 1000)
+  await eventually(async () => (await fetch(`${base}/readyz`)).status === 503)
   expect((await fetch(`${internalBase}/readyz`)).status).toBe(503)
   expect((await fetch(`${base}/healthz`)).status).toBe(200)
   expect(await deliver(first)).toBe(200)
   // An orchestrator that asks a second time at once is the same wish.
   program.kill('SIGTERM')
   expect(await program.exit).toEqual({ code: 0, signal: null })
-  expect(performance.now() - began).toBeLessThan(10_000)
+  expect(performance.now() - began).toBeLessThan(60_000)
   expect(program.output()).toContain('"msg":"stopped"')
   await expect(fetch(`${base}/healthz`)).rejects.toThrow()
   expect(await database.sql`select count(*)::int as n from mediadock.deliveries`).toEqual([{ n: 2 }])
@@ -135,26 +136,30 @@ it('a receiver of other sources alone needs no GENERATION_* setting and lands th
   await program.says(/contains no source[^\n]*"msg":"the file is invalid or unreadable: keeping the old keys"/)
 })
 
-it.each<[PortSetting, string, string]>([
+const ports: [PortSetting, string, string][] = [
   ['INTERNAL_PORT', '127.0.0.1', 'receiver'],
   ['PROVIDER_PORT', '127.0.0.1', 'all'],
-])('a busy %s: exit 1, and the message names the port and the setting', async (setting, host, what) => {
-  const database = await withTestDatabase()
-  const laptop = await openLaptop()
-  onTestFinished(laptop.remove)
-  const busy = net.createServer().listen(laptop.ports[setting], '127.0.0.1')
-  await once(busy, 'listening')
-  onTestFinished(() => void busy.close())
-  const program = laptop.start({ DATABASE_URL: database.url }, what)
-  expect(await program.exit).toMatchObject({ code: 1 })
-  const message = `mediadock: port ${laptop.ports[setting]} on ${host} is in use by another program: set ${setting} to a free port`
-  expect(
-    program
-      .output()
-      .split('\n')
-      .filter((line) => line.startsWith('mediadock:')),
-  ).toEqual([message])
-})
+]
+it.each(ports.slice(0, long ? undefined : 1))(
+  'a busy %s: exit 1, and the message names the port and the setting',
+  async (setting, host, what) => {
+    const database = await withTestDatabase()
+    const laptop = await openLaptop()
+    onTestFinished(laptop.remove)
+    const busy = net.createServer().listen(laptop.ports[setting], '127.0.0.1')
+    await once(busy, 'listening')
+    onTestFinished(() => void busy.close())
+    const program = laptop.start({ DATABASE_URL: database.url }, what)
+    expect(await program.exit).toMatchObject({ code: 1 })
+    const message = `mediadock: port ${laptop.ports[setting]} on ${host} is in use by another program: set ${setting} to a free port`
+    expect(
+      program
+        .output()
+        .split('\n')
+        .filter((line) => line.startsWith('mediadock:')),
+    ).toEqual([message])
+  },
+)
 
 it('a busy port leaves no PostgreSQL behind', async () => {
   const laptop = await openLaptop()
