@@ -126,9 +126,9 @@ async function expectRecorded(): Promise<void> {
   quarantined.clear()
 }
 
-const rounds = long ? 20 : 2
+const rounds = long ? 20 : 1
 const roundBytes = 5_000_000
-/** Well below what two rounds bring: what is held on to is seen. */
+/** Well below what one round brings: what is held on to is seen. */
 const roomBytes = 3_000_000
 
 /** A body with so many blanks behind it that `count` of them weigh as much as a round has to. */

@@ -66,7 +66,7 @@ describe(`HTTP framing: ${framing.length} cases`, () => {
       )
     await round()
     const before = heldBytes()
-    for (let n = 0; n < (long ? 20 : 2); n += 1) await round()
+    for (let n = 0; n < (long ? 20 : 1); n += 1) await round()
     await eventually(() => heldBytes() - before < 5_000_000)
     expect(await deliver(receiver.webhookUrl, failed().body)).toMatchObject({
       status: 200,

@@ -68,7 +68,7 @@ it('a random signature is refused', async () => {
       const tooLarge = header.length > 15_000
       expect([answer?.status, answer?.code]).toEqual(tooLarge ? [431, 'headers_too_large'] : [401, 'invalid_signature'])
     }),
-    runs(60),
+    runs(25),
   )
 })
 
@@ -93,7 +93,7 @@ it('a valid id is accepted and stored unchanged', async () => {
       const kept = await database.sql`select webhook_id from mediadock.deliveries where request_id = ${requestId}`
       expect(kept.map((row) => row['webhook_id'])).toEqual(isId ? [id] : [])
     }),
-    runs(60),
+    runs(25),
   )
 })
 
@@ -128,7 +128,7 @@ it('any body is stored byte for byte, and lands or is parked', async () => {
       expect([answer?.status, answer?.code]).toEqual([200, row?.['parked_reason'] === null ? 'accepted' : 'parked'])
       expect(row?.['body'].equals(body)).toBe(true)
     }),
-    runs(60),
+    runs(25),
   )
   await eventually(async () => (await database.sql`select from mediadock.inbox limit 1`).length === 0)
   expect(
@@ -185,6 +185,6 @@ it('random bytes on a connection get an HTTP answer, never a 5xx, and nothing un
         connection.close()
       },
     ),
-    runs(60),
+    runs(25),
   )
 })

@@ -3,6 +3,7 @@ import os from 'node:os'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { checkReferences } from '../../src/provider/references/reference-links.ts'
+import { long } from '../chaos/length.ts'
 import { disc } from '../provider/engines/reference-files.ts'
 import { startReferenceJobs } from '../provider/support/reference-job.ts'
 import { type Serve, startReferenceSite } from '../provider/support/reference-site.ts'
@@ -138,7 +139,9 @@ describe('after the submit', () => {
     expect(good).toMatchObject({ status: 'COMPLETED', spent: 4 })
   })
 
-  it.each(hostileReferences)(
+  // ffmpeg reads all of this one before the answer.
+  const isSlow = ({ name }: HostileReference) => name === 'is a video of 100,000 frames'
+  it.each(hostileReferences.filter((one) => long || !isSlow(one)))(
     'a reference that $name makes the request FAILED at once, with a refund and no leftovers',
     async ({ message, ...one }) => {
       const { message: said, ...end } = await runCase(one)

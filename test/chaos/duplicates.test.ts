@@ -6,7 +6,7 @@ import { long } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { countBy, makeDeliveries, shuffled, withSender } from './sender.ts'
 
-const count = long ? 100_000 : 1000
+const count = long ? 100_000 : 300
 
 it(
   `${count} deliveries, each sent three times in random order over 64 connections, are stored, landed and notified once`,

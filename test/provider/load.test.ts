@@ -11,7 +11,7 @@ beforeAll(async () => {
 })
 afterAll(() => provider.stop())
 
-const submits = long ? 2000 : 150
+const submits = long ? 2000 : 56
 const connections = 64
 
 /** Runs `count` calls over `parallel` lanes, each waiting for its answer. */

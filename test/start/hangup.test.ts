@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { long } from '../chaos/length.ts'
 import { openLaptop } from '../laptop/support/laptop.ts'
 import { isAlive, startProcess } from '../platform/support/processes.ts'
 import { withTestDatabase } from '../support/database.ts'
@@ -33,7 +34,7 @@ describe('SIGHUP', () => {
     expect(await program.exit).toEqual({ code: 0, signal: null })
   })
 
-  it('in production of a provider alone changes nothing', async () => {
+  it.runIf(long)('in production of a provider alone changes nothing', async () => {
     const database = await withTestDatabase()
     const laptop = await openLaptop()
     onTestFinished(laptop.remove)

@@ -71,7 +71,7 @@ describe('anything that a client sends', () => {
           expect(status).toBeGreaterThanOrEqual(200)
         },
       ),
-      { numRuns: 300 },
+      { numRuns: 100 },
     )
   })
 
@@ -97,7 +97,7 @@ describe('anything that a client sends', () => {
           expect(await send(method, `${path || '/'}?${query}`, { ...json, ...headers }, '')).toBeLessThan(500)
         },
       ),
-      { numRuns: 300 },
+      { numRuns: 100 },
     )
   })
 })

@@ -56,9 +56,9 @@ describe('composeMusic', () => {
   it('yields to the event loop while it works', async () => {
     let turns = 0
     const timer = setInterval(() => turns++, 1)
-    await composeMusic({ seed: 'a', seconds: 60, signal: never })
+    await composeMusic({ seed: 'a', seconds: 20, signal: never })
     clearInterval(timer)
-    expect(turns).toBeGreaterThan(10)
+    expect(turns).toBeGreaterThan(3)
   })
 })
 

@@ -18,23 +18,27 @@ async function film(input: Record<string, unknown>) {
 }
 
 describe('local-video', () => {
-  it.each([
-    [{ duration: long ? 4 : 2, resolution: '480p', aspect_ratio: '16:9' }, 854, 480],
-    [{ duration: long ? 7 : 2, resolution: '480p', aspect_ratio: '9:16', generate_audio: true }, 480, 854],
-    [{ duration: long ? 4 : 1, resolution: '720p', aspect_ratio: '21:9', generate_audio: true }, 1680, 720],
-    [{ duration: long ? 4 : 1, resolution: '1080p', aspect_ratio: '1:1' }, 1080, 1080],
+  const clips: [input: { duration: number } & Record<string, unknown>, width: number, height: number][] = [
+    [{ duration: long ? 7 : 1, resolution: '480p', aspect_ratio: '9:16' }, 480, 854],
     // Two pictures, one after the other. The longest takes a core a quarter of a minute.
     [{ duration: long ? 30 : 9, resolution: '480p', aspect_ratio: 'adaptive', generate_audio: true }, 854, 480],
-  ])('makes an H.264 clip that plays, for %o', async (input, width, height) => {
-    const { video, probed } = await film({ prompt: 'a quiet bay', ...input })
-    expect(video).toMatchObject({ width, height, duration: input.duration })
-    expect(probed.video).toMatch(/^h264 .*yuv420p/)
-    expect(probed).toMatchObject({ width, height, frames: input.duration * 24 })
-    // An AAC track ends on a packet of 1,024 samples.
-    expect(Math.abs(probed.seconds - input.duration)).toBeLessThan(0.06)
-    if ('generate_audio' in input) expect(probed.audio).toMatch(/^aac .*44100 Hz, stereo/)
-    else expect(probed.audio).toBeUndefined()
-  })
+    [{ duration: 4, resolution: '480p', aspect_ratio: '16:9' }, 854, 480],
+    [{ duration: 4, resolution: '720p', aspect_ratio: '21:9', generate_audio: true }, 1680, 720],
+    [{ duration: 4, resolution: '1080p', aspect_ratio: '1:1' }, 1080, 1080],
+  ]
+  it.each(clips.slice(0, long ? undefined : 2))(
+    'makes an H.264 clip that plays, for %o',
+    async (input, width, height) => {
+      const { video, probed } = await film({ prompt: 'a quiet bay', ...input })
+      expect(video).toMatchObject({ width, height, duration: input.duration })
+      expect(probed.video).toMatch(/^h264 .*yuv420p/)
+      expect(probed).toMatchObject({ width, height, frames: input.duration * 24 })
+      // An AAC track ends on a packet of 1,024 samples.
+      expect(Math.abs(probed.seconds - input.duration)).toBeLessThan(0.06)
+      if ('generate_audio' in input) expect(probed.audio).toMatch(/^aac .*44100 Hz, stereo/)
+      else expect(probed.audio).toBeUndefined()
+    },
+  )
 
   it('returns the same bytes for the same input, with the index first, and leaves no other file', async () => {
     const input = { prompt: 'a quiet bay', duration: long ? 4 : 1, resolution: '480p', generate_audio: true }

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { long } from '../../chaos/length.ts'
 import { usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json } from '../../support/provider-stand.ts'
@@ -10,16 +11,18 @@ import { withReceiver } from '../../support/with-receiver.ts'
 const teamA = { name: 'team-a', api_key: 'service_live_aaaaaaaaaaaaaaaa', signing_secret: 'whsec_of_the_team_a' }
 const teamB = { name: 'team-b', api_key: 'service_live_bbbbbbbbbbbbbbbb', signing_secret: 'whsec_of_the_team_b' }
 const sandbox = { name: 'sandbox', api_key: 'service_test_cccccccccccccccc', signing_secret: 'whsec_sandbox_secret' }
-const limit = 100
+const limit = 30
 
 describe.each(usualServers)("on %s: the holder of one key's secret", (server) => {
-  it.each([
-    ['one that is used', [teamA, teamB, sandbox], false],
-    ['one that is used, and followed up', [teamA, teamB, sandbox], true],
-    ['one that is retired', [{ ...teamA, retired: true }, teamB, sandbox], false],
-    ['one that is retired, and followed up', [{ ...teamA, retired: true }, teamB, sandbox], true],
-  ])(
-    '(%s) claims 110 unknown requests, and the other team submits and lands at once',
+  it.each(
+    [
+      ['one that is used, and followed up', [teamA, teamB, sandbox], true] as const,
+      ['one that is retired', [{ ...teamA, retired: true }, teamB, sandbox], false] as const,
+      ['one that is used', [teamA, teamB, sandbox], false] as const,
+      ['one that is retired, and followed up', [{ ...teamA, retired: true }, teamB, sandbox], true] as const,
+    ].slice(0, long ? undefined : 2),
+  )(
+    '(%s) claims more unknown requests than it has calls, and the other team submits and lands at once',
     async (_what, keys, followsUp) => {
       const settings = {
         keys: keysOf(...keys),
@@ -41,7 +44,7 @@ describe.each(usualServers)("on %s: the holder of one key's secret", (server) =>
       const callsWith = (key: { api_key: string }) =>
         stand.calls.filter(({ authorization }) => authorization === `Bearer ${key.api_key}`).length
 
-      for (let n = 0; n < 110; n += 1)
+      for (let n = 0; n < limit + 3; n += 1)
         await deliver(receiver.webhookUrl, okImage().body, { secret: teamA.signing_secret })
       await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
       await receiver.deps.background.reconcileNow()

@@ -9,7 +9,7 @@ import { createLogger } from '../../../src/platform/logger.ts'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { dropDaysBefore, ensurePartitions } from '../../../src/receiver/upkeep/arrival-partitions.ts'
 import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
-import { testServers, withTestDatabase, type TestDatabase, type TestServer } from '../../support/database.ts'
+import { usualServers, withTestDatabase, type TestDatabase, type TestServer } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { describeOnPackaged } from '../../support/own-packaged-postgres.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
@@ -68,7 +68,7 @@ async function withoutDays(server: TestServer): Promise<TestDatabase> {
   return database
 }
 
-describe.each(testServers)('days of the arrival log on the %s server', (server) => {
+describe.each(usualServers)('days of the arrival log on the %s server', (server) => {
   it('are created a week ahead, once, by any number of concurrent callers', async () => {
     const database = await withoutDays(server)
     const pool = await openPool(database)
@@ -150,7 +150,7 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
   })
 })
 
-describe.each(testServers)('a receiver that starts while a dump runs on the %s server', (server) => {
+describe.each(usualServers)('a receiver that starts while a dump runs on the %s server', (server) => {
   it('is ready, accepts deliveries, logs their arrival, and creates the days afterwards', async () => {
     const database = await withoutDays(server)
     const endDump = await startDump(database)
