@@ -50,9 +50,8 @@ const others = [
   'interleavings',
   'landing',
   'load',
+  'engines/',
   'lost-connections',
-  'local-video',
-  'video-references',
   // In their long form on both servers.
   'receiver/api',
   'receiver/fetching',

@@ -6,7 +6,7 @@ import { withProviderSites } from './support/provider-sites.ts'
 import { startWebhookCatcher } from './support/webhook-catcher.ts'
 
 // Short: each of the two once, with no more pictures to be made than that takes.
-const { seconds, credits } = long ? { seconds: 30, credits: 900.5 } : { seconds: 2, credits: 32.5 }
+const { seconds, credits } = long ? { seconds: 30, credits: 900.5 } : { seconds: 2, credits: 16.5 }
 
 it(
   `kill -9 of one of two providers every second for ${seconds} s loses nothing and charges nothing twice`,

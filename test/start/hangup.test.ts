@@ -80,7 +80,7 @@ describe('SIGHUP', () => {
   })
 
   // `script` gives it a terminal, which closes with its own end.
-  it.skipIf(!hasScript)('on a laptop stops the program when its terminal closes', async () => {
+  it.skipIf(!hasScript || !long)('on a laptop stops the program when its terminal closes', async () => {
     const laptop = await openLaptop()
     onTestFinished(laptop.remove)
     const env = {

@@ -151,7 +151,7 @@ describeOnPackaged('a packaged server', () => {
     ).toBe(200)
   })
 
-  it('with an untrusted certificate ends the start at once, in one line', async () => {
+  it.runIf(long)('with an untrusted certificate ends the start at once, in one line', async () => {
     const server = await withPackagedPostgres({
       settings: { ssl: 'on' },
       prepare: async (dataDir) => {
@@ -185,7 +185,7 @@ describeOnPackaged('a packaged server', () => {
     ])
   })
 
-  it('without free connections is waited for', async () => {
+  it.runIf(long)('without free connections is waited for', async () => {
     const server = await withPackagedPostgres({
       settings: { max_connections: '5', superuser_reserved_connections: '0' },
     })
