@@ -97,10 +97,10 @@ describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
     expect(await sql`select from mediadock.inbox`).toEqual([])
   })
 
-  it('is stored without a claim if there is no room to hold it', async () => {
+  it('is stored without a claim if there is no room for it', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
-    // Postgres is asked for nothing: what is taken stays held.
+    // Postgres is asked for nothing: what is taken stays in flight.
     const handOver = createHandOver({
       ...deps,
       db: aroundStatements(deps.db, () => new Promise(() => {})),
@@ -110,19 +110,19 @@ describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
     })
     const acceptor = acceptorFor(deps, handOver)
     await Promise.all(Array.from({ length: 1500 }, () => acceptor.accept(newDelivery(failed().body))))
-    const [inbox] = await sql`select count(*) filter (where claims = 1 and due_at > now())::int as held,
+    const [inbox] = await sql`select count(*) filter (where claims = 1 and due_at > now())::int as claimed,
       count(*) filter (where claims = 0 and due_at <= now())::int as waiting from mediadock.inbox`
-    expect(inbox).toEqual({ held: 1000, waiting: 500 })
+    expect(inbox).toEqual({ claimed: 1000, waiting: 500 })
     // Of another key, whose deliveries wait for none of those.
     await Promise.all(
       Array.from({ length: 300 }, () => acceptor.accept({ ...newDelivery(failed().body), keyName: 'sandbox' })),
     )
     expect(
-      await sql`select count(*)::int as held from mediadock.inbox join mediadock.deliveries on id = delivery_id where key_name = 'sandbox' and claims = 1`,
-    ).toEqual([{ held: 250 }])
+      await sql`select count(*)::int as claimed from mediadock.inbox join mediadock.deliveries on id = delivery_id where key_name = 'sandbox' and claims = 1`,
+    ).toEqual([{ claimed: 250 }])
   })
 
-  it('is landed by another process when its lease ends, if its holder died', async () => {
+  it('is landed by another process when its lease ends, if its process died', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const dead = { ...testHandOver(deps), take: () => {} }
@@ -135,7 +135,7 @@ describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
     expect(await sql`select from mediadock.inbox`).toEqual([])
   })
 
-  it('is not claimed by others while it is held', async () => {
+  it('is not claimed by others while it is in flight', async () => {
     const { url } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const writing = Promise.withResolvers<void>()

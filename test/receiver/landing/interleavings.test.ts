@@ -157,7 +157,7 @@ async function reconciler(requestId: string, answer: object): Promise<Act> {
     logger,
     calls,
   })
-  const held: Fetcher = async (lookup) => {
+  const stalled: Fetcher = async (lookup) => {
     const answered = await ask(lookup)
     fetched.resolve()
     deps.db = await go.promise
@@ -166,7 +166,7 @@ async function reconciler(requestId: string, answer: object): Promise<Act> {
   const deps: PollingDeps = {
     db: pool.db,
     keys: () => keys,
-    fetchResult: held,
+    fetchResult: stalled,
     mediaHosts: undefined,
     stuckAfterSeconds: 1,
     clock,

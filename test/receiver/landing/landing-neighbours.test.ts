@@ -13,16 +13,16 @@ describe.each(usualServers)('landing beside a locked request (%s)', (server) => 
   it('600 rows inserted by an open transaction are postponed in a few statements, and their neighbours land', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
-    const held = Array.from({ length: 600 }, () => failed())
+    const locked = Array.from({ length: 600 }, () => failed())
     const others = Array.from({ length: 60 }, () => failed())
     const tracker = await sql.reserve()
     onTestFinished(() => tracker.release())
     await tracker`begin`
     await tracker`
       insert into mediadock.requests (request_id, model)
-      select id, 'mine' from unnest(${held.map(({ requestId }) => requestId)}::uuid[]) as id`
+      select id, 'mine' from unnest(${locked.map(({ requestId }) => requestId)}::uuid[]) as id`
     for (const part of [0, 1]) {
-      const mixed = [...held.slice(part * 300, (part + 1) * 300), ...others.slice(part * 30, (part + 1) * 30)]
+      const mixed = [...locked.slice(part * 300, (part + 1) * 300), ...others.slice(part * 30, (part + 1) * 30)]
       await store(
         deps.db,
         mixed.toSorted((a, b) => (a.requestId < b.requestId ? -1 : 1)).map(({ body }) => body),
@@ -36,7 +36,7 @@ describe.each(usualServers)('landing beside a locked request (%s)', (server) => 
     })
     let rounds = 0
     while ((await workOnce({ ...deps, db })).claimed > 0) rounds += 1
-    // Claim, land in vain, find what is held, land the others by either statement, put off, and a few to spare.
+    // Claim, land in vain, find what is locked, land the others by either statement, put off, and a few to spare.
     expect(statements).toBeLessThan(rounds * 8)
     expect(await sql`select from mediadock.results where landed_at is not null`).toHaveLength(others.length)
     expect(await sql`select distinct failures, due_at > ${deps.clock()} as later from mediadock.inbox`).toEqual([
@@ -48,7 +48,7 @@ describe.each(usualServers)('landing beside a locked request (%s)', (server) => 
     while ((await workOnce(deps)).claimed > 0);
     expect(
       await sql`select status, model, count(*)::int as n from mediadock.requests where model = 'mine' group by 1, 2`,
-    ).toEqual([{ status: 'FAILED', model: 'mine', n: held.length }])
+    ).toEqual([{ status: 'FAILED', model: 'mine', n: locked.length }])
   })
 
   it.each(['for share', 'for update'])(
@@ -57,8 +57,8 @@ describe.each(usualServers)('landing beside a locked request (%s)', (server) => 
       const { url, sql } = await withTestDatabase(server)
       const deps = createTestWorker({ databaseUrl: url })
       const samples = Array.from({ length: 64 }, () => failed())
-      const held = samples.filter((_, at) => at % 8 === 0).map(({ requestId }) => requestId)
-      await sql`insert into mediadock.requests (request_id, key_name) select id, 'live' from unnest(${held}::uuid[]) id`
+      const locked = samples.filter((_, at) => at % 8 === 0).map(({ requestId }) => requestId)
+      await sql`insert into mediadock.requests (request_id, key_name) select id, 'live' from unnest(${locked}::uuid[]) id`
       const reader = await sql.reserve()
       onTestFinished(() => reader.release())
       await reader`begin`

@@ -3,14 +3,14 @@ import type { Fetcher } from '../../../../src/receiver/fetching/fetcher.ts'
 export type Stalled = { letGo: () => Promise<void> }
 
 /**
- * Starts a round whose fetches come back and are then held, and answers once it
+ * Starts a round whose fetches come back and then stall, and answers once it
  * stalls there, or has ended because there was nothing to fetch.
  */
-export async function stall(fetch: Fetcher, start: (held: Fetcher) => Promise<unknown>): Promise<Stalled> {
+export async function stall(fetch: Fetcher, start: (stalling: Fetcher) => Promise<unknown>): Promise<Stalled> {
   const released = Promise.withResolvers<void>()
   const stalled = Promise.withResolvers<void>()
   let asking = 0
-  const held: Fetcher = async (ask) => {
+  const stalling: Fetcher = async (ask) => {
     asking += 1
     try {
       return await fetch(ask)
@@ -21,7 +21,7 @@ export async function stall(fetch: Fetcher, start: (held: Fetcher) => Promise<un
       await released.promise
     }
   }
-  const round = start(held)
+  const round = start(stalling)
   await Promise.race([stalled.promise, round])
   return {
     letGo: async () => {
