@@ -131,7 +131,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
 type FlushDeps = AcceptorDeps & { storeAgain: (group: readonly Waiting[]) => void }
 
 /**
- * Settles every delivery of the batch, or passes it to `storeAgain`. Never rejects. A refused statement is halved, so
+ * Answers for every delivery of the batch, or passes it to `storeAgain`. Never rejects. A refused statement is halved, so
  * that a delivery that a constraint or trigger refuses does not block its neighbours.
  */
 async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> {

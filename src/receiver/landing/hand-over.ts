@@ -10,7 +10,7 @@ import { claim, claimedOnce, inboxLeaseSeconds, renew, type ClaimedWithBody } fr
 import type { LandingDeps } from './landing-deps.ts'
 import { landingOfDelivery } from './row-to-write.ts'
 
-export type HandOverDeps = LandingDeps &
+type HandOverDeps = LandingDeps &
   Pick<BatchesDeps, 'rest' | 'signal'> & {
     /** Called when a round of claiming had no room, and there is room again. */
     wake: () => void

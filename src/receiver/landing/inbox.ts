@@ -132,17 +132,14 @@ export async function renew(db: Database, held: readonly InboxClaim[], now: SQL)
   await lease.renew(db, held, { now, seconds: inboxLeaseSeconds })
 }
 
-/** A claim to return, and the pause after which its delivery is due. */
-export type ReturnedClaim = InboxClaim & { pauseMs?: number }
-
 /**
- * Returns claims that ended without a failure of the delivery. Claims that are no longer held are left alone. So are rows
+ * Returns claims that ended without a failure of the delivery. Each delivery is due after its pause. Claims that are no longer held are left alone. So are rows
  * that another transaction locks, which become due when their leases end. `trouble` is the reason for the on-call
  * engineer. No other record shows it while a delivery is retried forever.
  */
 export async function returnClaims(
   db: Database,
-  returned: readonly ReturnedClaim[],
+  returned: readonly (InboxClaim & { pauseMs?: number })[],
   { now, trouble }: { now: SQL; trouble?: string | undefined },
 ): Promise<void> {
   const given = returned.map(({ deliveryId: id, claims, pauseMs = 0 }) => ({ id, claims, pause: pauseMs / 1000 }))
@@ -163,7 +160,7 @@ export async function returnClaims(
       and set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 
-export type Failure = { claimed: InboxClaim & Pick<Claimed, 'failures'>; reason: ParkReason; detail: string; now: SQL }
+type Failure = { claimed: InboxClaim & Pick<Claimed, 'failures'>; reason: ParkReason; detail: string; now: SQL }
 
 /** Schedules another try after a failure of the delivery, with a growing pause. Parks it after the fifth. */
 export async function retryOrPark(db: Database, failure: Failure): Promise<'retry' | 'parked' | 'lost'> {
@@ -207,7 +204,7 @@ const deliveries = columnsOf(schema.deliveries)
 const inbox = columnsOf(schema.inbox)
 const replays = columnsOf(onCall.replays)
 
-export type InboxDepth = {
+type InboxDepth = {
   pending: number
   oldestSeconds: number
   /** Why the last round failed, for the oldest delivery with a reason. */

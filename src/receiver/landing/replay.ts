@@ -146,7 +146,7 @@ async function pollIncomplete({ db, time }: LandingDeps, requestId: string): Pro
 /** The pace at which requeued deliveries become due, well below the landing rate of a small machine. */
 const duePerSecond = 250
 
-export type Requeue = {
+type Requeue = {
   replayId: string
   ids: readonly string[]
   /** The number of deliveries on earlier pages of the replay. */

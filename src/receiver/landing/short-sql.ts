@@ -52,8 +52,8 @@ export const items = `
     )`
 
 /**
- * For the short statement: by rows as the snapshot shows them, for ordinary deliveries. The request has not landed, and
- * it and the webhook id have no other delivery. Each look-up has its own `limit 1`, so that outdated statistics never
+ * Judges ordinary deliveries, by the rows as the snapshot shows them: the request has not landed, and it and the webhook
+ * id have no other delivery. Each look-up has its own `limit 1`, so that outdated statistics never
  * make the planner scan a table. The range of ids is read in order, since the planner of Postgres 18 may otherwise
  * choose to skip through the index by time, and then read all of it.
  */
@@ -127,8 +127,7 @@ export const mediaWritten = `
     )`
 
 /**
- * For the short statement: only the landings that it took. A row that changed since it was read is left to the whole
- * one. `is true` makes the planner hash the list instead of joining it, here and below.
+ * Only the landings that were written. A row that changed since it was read is left to the whole statement. `is true` makes the planner hash the list instead of joining it, here and below.
  */
 const outcomesTaken = `
     outcomes as (
@@ -148,24 +147,15 @@ export const dequeued = `
       returning i.delivery_id, i.failures, i.replay_id, outcomes.claims, outcomes.outcome, outcomes.old_landed_at
     )`
 
-/**
- * The attempt of each delivery, but for one that lands its request at its first claim. That of a replay shows whether it
- * ended a pending or parked delivery, or repeated an end.
- */
-export const attempted = `
+/** Whether a replay of many ended a delivery that had failed, or repeated an end. */
+export const replayDetail = `case when replay_id is null then null when failures > 0 then 'replayed to its end'
+        else 'replay' end`
+
+/** The attempt of each delivery, but for one that lands at its first claim. A replayed delivery was claimed before. */
+const attemptedAgain = `
     attempted as (
       insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
-      select delivery_id, :now, outcome,
-        case when replay_id is null then null when failures > 0 then 'replayed to its end' else 'replay' end, replay_id
-      from dequeued where claims is not null and outcome <> 'discarded'
-        and (claims > 1 or outcome <> 'landed' or old_landed_at is not null)
-      union all
-      select delivery_id, :now, outcome,
-        case when delivery_id in (select dequeued.delivery_id from dequeued)
-          or (select d.parked_reason from mediadock.deliveries d
-              where d.id = outcomes.delivery_id limit 1) is not null
-          then 'replayed to its end' else 'replay' end, null
-      from outcomes where delivery_id is not null and claims is null and outcome <> 'raced'
+      select delivery_id, :now, outcome, ${replayDetail}, replay_id from dequeued where claims > 1
       on conflict do nothing
     )`
 
@@ -199,7 +189,7 @@ export const short = [
   outcomesTaken,
   mediaWritten,
   dequeued,
-  attempted,
+  attemptedAgain,
   changed,
   notified,
 ]

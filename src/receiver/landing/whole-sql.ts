@@ -4,7 +4,6 @@ import { maxParkedForRequest } from '../domain/delivery.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
 import { row, verdict } from './rules-sql.ts'
 import {
-  attempted,
   changed,
   dequeued,
   extraPollAt,
@@ -12,6 +11,7 @@ import {
   mediaWritten,
   medium,
   notified,
+  replayDetail,
   written,
 } from './short-sql.ts'
 
@@ -70,8 +70,8 @@ const isOneTooMany = statementOf(
 ).text
 
 /**
- * For the whole statement: the rows of requests, locked. They may be newer than the snapshot, which shows `seen`. Rows
- * are locked in one order: two statements may wait for one another, but never deadlock.
+ * The rows of requests, locked. They may be newer than the snapshot, which shows `seen`. Rows are locked in one order:
+ * two statements may wait for one another, but never deadlock.
  */
 const lockedRows = `
     seen as (
@@ -148,6 +148,27 @@ const dueAgain = `
         and outcomes.outcome = 'raced'
     )`
 
+/**
+ * The attempt of each delivery, but for one that lands its request at its first claim. That of a replay shows whether it
+ * ended a pending or parked delivery, or repeated an end.
+ */
+const attempted = `
+    attempted as (
+      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
+      select delivery_id, :now, outcome,
+        ${replayDetail}, replay_id
+      from dequeued where claims is not null and outcome <> 'discarded'
+        and (claims > 1 or outcome <> 'landed' or old_landed_at is not null)
+      union all
+      select delivery_id, :now, outcome,
+        case when delivery_id in (select dequeued.delivery_id from dequeued)
+          or (select d.parked_reason from mediadock.deliveries d
+              where d.id = outcomes.delivery_id limit 1) is not null
+          then 'replayed to its end' else 'replay' end, null
+      from outcomes where delivery_id is not null and claims is null and outcome <> 'raced'
+      on conflict do nothing
+    )`
+
 /** Deliveries beyond the limit of parked ones. They get no row in `attempts`. */
 const discarded = `
     discarded as (
@@ -172,7 +193,7 @@ const flagChanges = `
       union all
       -- A replay that does not park ends the parking.
       select delivery_id, null, false, null, true
-      from outcomes where delivery_id is not null and claims is null and outcome <> 'raced'
+      from outcomes where delivery_id is not null and claims is null
         and outcome not in ('raced', ${parking})
       union all
       -- Where the request changed its environment: deliveries signed in the old one are flagged, those of the new one
