@@ -3,7 +3,14 @@ import { jsonOf } from '../platform/json-text.ts'
 import { jitteredPauseMs } from '../wire/backoff.ts'
 import { errorOf } from './error-of.ts'
 import { GenerationError } from './generation-error.ts'
-import type { OverHttp } from './over-http.ts'
+
+export type OverHttp = {
+  /** Address of the internal listener, like `http://127.0.0.1:3001`. */
+  url: string
+  /** INTERNAL_TOKEN, if one is set. */
+  token?: string | undefined
+  fetch?: typeof globalThis.fetch
+}
 
 export type ApiCall = <T>(path: string, options: CallOptions) => Promise<T>
 export type CallOptions = { method?: 'GET' | 'POST'; body?: object; signal?: AbortSignal | undefined }
@@ -18,8 +25,11 @@ export function apiCalls(options: OverHttp): ApiCall {
   return async <T>(path: string, call: CallOptions): Promise<T> => {
     for (let failures = 1; ; failures += 1) {
       try {
+        const { ok, status, answer } = await callOnce(options, path, call)
         // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the API's schemas define its answers
-        return (await once(options, path, call)) as T
+        if (ok && answer !== undefined) return answer as T
+        const { code, message } = errorOf(answer, status)
+        if (!isTemporary(status)) throw new GenerationError(code, message)
       } catch (error) {
         if (error instanceof GenerationError || call.signal?.aborted === true) throw error
       }
@@ -28,12 +38,15 @@ export function apiCalls(options: OverHttp): ApiCall {
   }
 }
 
-/** Makes one call. Throws GenerationError for a refusal, and any other error for a temporary failure. */
-async function once(
+/** Rate limits and server errors. */
+export const isTemporary = (status: number) => status >= 500 || status === 429
+
+/** Makes one call. `answer` is undefined if it is not JSON: then it came from another server at this address. */
+export async function callOnce(
   { url, token, fetch = globalThis.fetch }: OverHttp,
   path: string,
   { method = 'GET', body, signal }: CallOptions,
-): Promise<unknown> {
+) {
   // Longer than the longest wait of a call.
   const deadline = AbortSignal.timeout(45_000)
   const response = await fetch(new URL(`api/${path}`, url.endsWith('/') ? url : `${url}/`), {
@@ -46,10 +59,5 @@ async function once(
     ...(body !== undefined && { body: JSON.stringify(body) }),
     signal: signal === undefined ? deadline : AbortSignal.any([signal, deadline]),
   })
-  // An answer that is not JSON came from another server at this address.
-  const answer = jsonOf(await response.text())
-  if (response.ok && answer !== undefined) return answer
-  const { code, message } = errorOf(answer, response.status)
-  if (response.status >= 500 || response.status === 429) throw new Error(`${response.status} ${code}: ${message}`)
-  throw new GenerationError(code, message)
+  return { ok: response.ok, status: response.status, answer: jsonOf(await response.text()) }
 }

@@ -1,15 +1,7 @@
 import type { FeedFilter } from '../receiver/feeding/feed-filter.ts'
-import type { ChangePage, ReadPage } from './change.ts'
-import { ReadError } from './change.ts'
+import { callOnce, isTemporary, type OverHttp } from './api-call.ts'
+import { type ChangePage, ReadError, type ReadPage } from './change.ts'
 import { errorOf } from './error-of.ts'
-
-export type OverHttp = {
-  /** Address of the internal listener, like `http://127.0.0.1:3001`. */
-  url: string
-  /** INTERNAL_TOKEN, if one is set. */
-  token?: string | undefined
-  fetch?: typeof globalThis.fetch
-}
 
 /**
  * Half of what the API allows: a proxy that cuts calls after 60 s does not cut it. At half, an idle reader asks twice
@@ -18,22 +10,15 @@ export type OverHttp = {
 const waitSeconds = 30
 
 /** Reads changes by long polls of `GET /api/feed`. */
-export function overHttp({ url, token, fetch = globalThis.fetch }: OverHttp, filter: FeedFilter = {}): ReadPage {
-  const base = new URL('api/feed', url.endsWith('/') ? url : `${url}/`)
+export function overHttp(options: OverHttp, filter: FeedFilter = {}): ReadPage {
   return async (after, signal) => {
     const query = { after, limit: 200, wait: waitSeconds, ...filter }
-    base.search = new URLSearchParams(Object.entries(query).flatMap(toParameter)).toString()
-    const response = await fetch(base, {
-      headers: { accept: 'application/json', ...(token !== undefined && { authorization: `Bearer ${token}` }) },
-      // Time for the answer after the wait.
-      signal: AbortSignal.any([signal, AbortSignal.timeout(waitSeconds * 1000 + 15_000)]),
-    })
-    const body: unknown = await response.json()
-    if (isPage(body) && response.ok) return body
-    const { code, message } = errorOf(body, response.status)
-    // Rate limits and server errors are temporary.
-    if (response.status >= 500 || response.status === 429)
-      throw new Error(`${base.host} answers ${response.status} ${code}: ${message}`)
+    const parameters = new URLSearchParams(Object.entries(query).flatMap(toParameter))
+    const { ok, status, answer } = await callOnce(options, `feed?${parameters.toString()}`, { signal })
+    if (ok && isPage(answer)) return answer
+    const { code, message } = errorOf(answer, status)
+    if (isTemporary(status) || answer === undefined)
+      throw new Error(`${new URL(options.url).host} answers ${status} ${code}: ${message}`)
     throw new ReadError(code, `reading the feed after ${after}: ${message}`)
   }
 }

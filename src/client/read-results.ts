@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { FeedFilter } from '../receiver/feeding/feed-filter.ts'
 import { jitteredPauseMs } from '../wire/backoff.ts'
+import type { OverHttp } from './api-call.ts'
 import {
   ReadError,
   type ReadPage,
@@ -9,7 +10,7 @@ import {
   type ResultChange,
   type UnreadableChange,
 } from './change.ts'
-import { overHttp, type OverHttp } from './over-http.ts'
+import { overHttp } from './over-http.ts'
 import { overSql, type SqlDriver } from './over-sql.ts'
 
 export {

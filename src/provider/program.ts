@@ -48,106 +48,74 @@ export async function startProvider(options: ProviderOptions): Promise<RunningPr
   const { settings, logger, demoKeys = [], abandoned } = options
   const catalog = createCurrentCatalog(settings, logger)
   if (settings.catalogFile !== undefined) options.onCatalogReload?.(catalog.reread)
-  const { databaseUrl: url, databasePoolSize: max } = settings
+  const { databaseUrl: url, databasePoolSize: max, secretKey, migrateOnStart, production } = settings
   // Separate connections for keys and statuses, so that submits that wait for a lock do not delay them.
   const askingMax = Math.min(4, Math.floor(max / 2))
   const asking = createPool({ url, max: askingMax })
-  const pool = createPool({ url, max: max - askingMax })
-  const close = async () => void (await Promise.all([pool.close(), asking.close()]))
+  const { db, close: closePool } = createPool({ url, max: max - askingMax })
+  const [retired, stopping, cut] = [new AbortController(), new AbortController(), new AbortController()]
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
-  let running: RunningProgram | undefined
+  const background = startBackground({ settings, logger, db, prepared }, stopping.signal, cut.signal)
+  const readiness = await watchReadiness({ url, ...migrations, logger, signal: retired.signal })
+
+  const listeners: Listener[] = []
+  const stop = async (graceMs: number) => {
+    retired.abort()
+    stopping.abort()
+    const timer = setTimeout(() => cut.abort(new Error('the process is stopping')), graceMs)
+    const ended = Promise.all([...listeners.map((listener) => listener.close(graceMs)), background.ended()])
+    // Three more seconds for cut work to release its resources.
+    await withDeadline(ended, graceMs + 3000, 'stopping the provider').catch((error: unknown) => {
+      logger.error(
+        { err: error },
+        'the provider did not stop in time: another process takes over its unfinished work when the leases end',
+      )
+    })
+    clearTimeout(timer)
+    background.abandon()
+    await Promise.all([readiness.stop(), closePool(), asking.close()])
+  }
   try {
-    running = await startListening({ settings, logger, db: pool.db, catalog: catalog.current, asking, prepared })
-    const { stop } = running
-    const { migrateOnStart, production } = settings
+    const { api, consoleHandler } = createApps({ settings, logger, db, catalog: catalog.current, asking, background })
+    const { keepAliveSeconds, host, port, consoleHost, consolePort } = settings
+    const both = { keepAliveSeconds, retired: retired.signal, logger }
+    const outer = { host, port, setting: 'PROVIDER_PORT', ...both }
+    const inner = { host: consoleHost, port: consolePort, setting: 'PROVIDER_CONSOLE_PORT', ...both }
+    listeners.push(await listen({ ...outer, handler: withHealth(api, readiness.isReady) }))
+    listeners.push(await listen({ ...inner, handler: consoleHandler }))
     const atStart = { url, ...migrations, program: 'provider', migrateOnStart, production, logger }
-    if (await prepareSchema(atStart, abandoned ?? new AbortController().signal)) {
-      await importDemoKeys({ db: pool.db, secretKey: settings.secretKey }, demoKeys)
+    if (await prepareSchema(atStart, abandoned ?? stopping.signal)) {
+      await importDemoKeys({ db, secretKey }, demoKeys)
       begin()
     }
-    return {
-      ...running,
-      stop: async (graceMs) => {
-        try {
-          await stop(graceMs)
-        } finally {
-          await close()
-        }
-      },
-    }
   } catch (error) {
-    await running?.stop(0)
-    await close()
+    await stop(0)
     throw error
   }
+  const [api = '', developerConsole = ''] = listeners.map((listener) => listener.url)
+  return { urls: { api, 'developer console': developerConsole }, retire: () => retired.abort(), stop }
 }
 
 /** The host's time, for signatures. Receivers compare it with their own clocks. */
 const hostClock = () => new Date()
 const random = () => Math.random()
 
-type Parts = {
-  settings: ProviderSettings
-  logger: Logger
-  db: Database
-  catalog: () => Catalog
-  /** Resolves when the roles may start. */
-  prepared: Promise<void>
-}
+type Shared = { settings: ProviderSettings; logger: Logger; db: Database }
+type AppParts = Shared & { catalog: () => Catalog; asking: Pool; background: ReturnType<typeof startBackground> }
 
-async function startListening({ asking, ...parts }: Parts & { asking: Pool }): Promise<RunningProgram> {
-  const { settings, logger, db, catalog } = parts
-  const retired = new AbortController()
-  const stopping = new AbortController()
-  const cut = new AbortController()
-  const background = startBackground(parts, stopping.signal, cut.signal)
-  const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
-  const { host, port, ratePerKey: perKey, ratePerAccount: perAccount } = settings
+function createApps({ settings, logger, db, catalog, asking, background: { onQueued, onDue } }: AppParts) {
+  const { ratePerKey: perKey, ratePerAccount: perAccount, secretKey } = settings
   const identify = createIdentify({ db: asking.db, limits: { perKey, perAccount }, clock: hostClock, time })
   const statusReader = createStatusReader(asking.db)
-  const wake = { onQueued: background.onQueued }
-  const submitting = { db, settings, catalog, clock: hostClock, time, random, resolve, logger, statusReader, ...wake }
+  const fixed = { clock: hostClock, time, random, resolve }
+  const submitting = { db, settings, catalog, logger, statusReader, onQueued, ...fixed }
   const api = createApi({ ...submitting, identify })
-  const consoleHandler = createConsole({ ...submitting, secretKey: settings.secretKey, onDue: background.onDue })
-  const listeners: Listener[] = []
-  try {
-    const both = { keepAliveSeconds: settings.keepAliveSeconds, retired: retired.signal, logger }
-    listeners.push(
-      await listen({ handler: withHealth(api, readiness.isReady), host, port, setting: 'PROVIDER_PORT', ...both }),
-    )
-    const at = { host: settings.consoleHost, port: settings.consolePort, setting: 'PROVIDER_CONSOLE_PORT' }
-    listeners.push(await listen({ handler: consoleHandler, ...at, ...both }))
-  } catch (error) {
-    stopping.abort()
-    await Promise.all([...listeners.map((listener) => listener.close(0)), background.ended(), readiness.stop()])
-    background.abandon()
-    throw error
-  }
-  return {
-    urls: { api: listeners[0]?.url ?? '', 'developer console': listeners[1]?.url ?? '' },
-    retire: () => retired.abort(),
-    stop: async (graceMs) => {
-      retired.abort()
-      stopping.abort()
-      const timer = setTimeout(() => cut.abort(new Error('the process is stopping')), graceMs)
-      const ended = Promise.all([...listeners.map((listener) => listener.close(graceMs)), background.ended()])
-      // Three more seconds for cut work to release its resources.
-      await withDeadline(ended, graceMs + 3000, 'stopping the provider').catch((error: unknown) => {
-        logger.error(
-          { err: error },
-          'the provider did not stop in time: another process takes over its unfinished work when the leases end',
-        )
-      })
-      clearTimeout(timer)
-      background.abandon()
-      await readiness.stop()
-    },
-  }
+  return { api, consoleHandler: createConsole({ ...submitting, secretKey, onDue }) }
 }
 
-/** Starts the roles beside the API. `ended` resolves when their work is done or cut. */
+/** Starts the roles beside the API after `prepared`. `ended` resolves when their work is done or cut. */
 function startBackground(
-  { settings, logger, db, prepared: after }: Omit<Parts, 'catalog'>,
+  { settings, logger, db, prepared: after }: Shared & { prepared: Promise<void> },
   signal: AbortSignal,
   cut: AbortSignal,
 ) {
