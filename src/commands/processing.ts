@@ -1,4 +1,4 @@
-import { isProduction, programs, readConfig } from '../config/config.ts'
+import { programs, readConfig } from '../config/config.ts'
 import { laptopEnvironment, readLocalSecrets } from '../laptop/local.ts'
 import { createLogger } from '../platform/logger.ts'
 import type { Database } from '../platform/postgres/postgres.ts'
@@ -66,8 +66,8 @@ export async function withProcessing<T>(
 }
 
 async function readSettings(env: ProcessEnvironment, databaseUrl: string): Promise<ReceiverSettings> {
-  const given = env['GENERATION_KEYS'] || env['GENERATION_KEYS_FILE'] || isProduction(env)
-  const keys = given ? undefined : (await readLocalSecrets()).defaults.keys
+  const given = env['GENERATION_KEYS'] || env['GENERATION_KEYS_FILE']
+  const keys = given ? undefined : (await readLocalSecrets(env)).defaults.keys
   const { receiver } = readConfig(
     withSetting(laptopEnvironment(env, programs), 'DATABASE_URL', databaseUrl),
     ['receiver'],

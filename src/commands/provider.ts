@@ -1,4 +1,4 @@
-import { isProduction, readProviderCatalog, readProviderSecretKey } from '../config/config.ts'
+import { readProviderCatalog, readProviderSecretKey } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
 import * as provider from '../provider/operating/commands.ts'
@@ -119,7 +119,7 @@ Models come from PROVIDER_CATALOG: set it here to the provider's value.
 })
 
 async function secretKeyOf(env: ProcessEnvironment): Promise<Buffer> {
-  return readProviderSecretKey(env, isProduction(env) ? undefined : (await readLocalSecrets()).defaults.secretKey)
+  return readProviderSecretKey(env, (await readLocalSecrets(env)).defaults.secretKey)
 }
 
 async function withProvider(

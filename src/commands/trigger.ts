@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
-import { isProduction, readProviderSecretKey, readSome } from '../config/config.ts'
+import { readProviderSecretKey, readSome } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
 import type { Keys } from '../receiver/domain/keys.ts'
@@ -149,7 +149,10 @@ async function signerOf(
     sourceName === undefined || !env['SOURCES_FILE'] ? undefined : (await keysOf(env)).sources.get(sourceName)
   const account = source?.account ?? 'local'
   if (given !== undefined) return { secret: given, account }
-  if (kind === 'fal') return { secret: await providerSecret(env), account }
+  if (kind === 'fal') {
+    const { secretKey } = (await readLocalSecrets(env)).defaults
+    return { secret: readProviderSecretKey(env, secretKey).toString('base64'), account }
+  }
   const [first] = sourceName === undefined ? (await keysOf(env)).defaultSource.secrets : (source?.secrets ?? [])
   if (first !== undefined) return { secret: first.signingSecret, account }
   throw new UsageError(
@@ -159,15 +162,10 @@ async function signerOf(
   )
 }
 
-async function providerSecret(env: ProcessEnvironment): Promise<string> {
-  const fallback = isProduction(env) ? undefined : (await readLocalSecrets()).defaults.secretKey
-  return readProviderSecretKey(env, fallback).toString('base64')
-}
-
 /** The receiver's configured keys, or the laptop's demo keys. */
 async function keysOf(env: ProcessEnvironment): Promise<Keys> {
   const given = env['GENERATION_KEYS_FILE'] || env['GENERATION_KEYS']
-  const local = isProduction(env) || given ? undefined : (await readLocalSecrets()).defaults.keys
+  const local = given ? undefined : (await readLocalSecrets(env)).defaults.keys
   if (!given && !local)
     throw new UsageError(
       'no secret is set: use --secret-file, or set TRIGGER_SECRET, GENERATION_KEYS or GENERATION_KEYS_FILE',

@@ -36,11 +36,11 @@ export async function openLocal(
 ): Promise<Local> {
   if (isProduction(env)) return nothing
   await fs.mkdir(dataDir, { recursive: true })
-  if (!needsEmbeddedPostgres(env, wanted)) return { ...nothing, ...(await readLocalSecrets()) }
+  if (!needsEmbeddedPostgres(env, wanted)) return { ...nothing, ...(await readLocalSecrets(env)) }
 
   const unlock = await lockDataDir(dataDir)
   try {
-    const secrets = await readLocalSecrets()
+    const secrets = await readLocalSecrets(env)
     const server = await startEmbeddedPostgres({ dataDir, logger })
     return {
       demoKeys: secrets.demoKeys,
@@ -72,8 +72,12 @@ export function laptopEnvironment(env: ProcessEnvironment, wanted: readonly Prog
 
 const secretsFile = path.join(dataDir, 'demo-keys.json')
 
-/** Reads the demo keys and the secret key. Creates them on first use, and keeps them across restarts. */
-export async function readLocalSecrets(): Promise<Pick<Local, 'defaults' | 'demoKeys'>> {
+/**
+ * Reads the demo keys and the secret key. Creates them on first use, and keeps them across restarts. Production has
+ * none.
+ */
+export async function readLocalSecrets(env: ProcessEnvironment): Promise<Pick<Local, 'defaults' | 'demoKeys'>> {
+  if (isProduction(env)) return nothing
   const secrets = parseSecrets(await fs.readFile(secretsFile, 'utf8').catch(createSecrets))
   const demoKeys = (['sandbox', 'live'] as const).map((environment) => ({
     account: 'demo',
@@ -83,11 +87,7 @@ export async function readLocalSecrets(): Promise<Pick<Local, 'defaults' | 'demo
     signingSecret: secrets[environment].signing_secret,
     credits: environment === 'live' ? 10_000 : 0,
   }))
-  const keys = demoKeys.map(({ name, apiKey, signingSecret }) => ({
-    name,
-    api_key: apiKey,
-    signing_secret: signingSecret,
-  }))
+  const keys = demoKeys.map(({ name, environment }) => ({ name, ...secrets[environment] }))
   return { defaults: { databaseUrl: undefined, keys: JSON.stringify(keys), secretKey: secrets.secret_key }, demoKeys }
 }
 

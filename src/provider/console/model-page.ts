@@ -1,10 +1,11 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { action, table } from '../../platform/pages/parts.ts'
+import { action, facts, table } from '../../platform/pages/parts.ts'
 import { listedRows } from '../accounts/keys.ts'
 import type { UsableKey } from '../accounts/usable-keys.ts'
 import type { CatalogModel } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
+import { type Environment, environments } from '../domain/schema.ts'
 import type { ModelListing } from '../operating/commands.ts'
 import { type FieldProblems, type FieldTexts, inputFields } from './input-form.ts'
 import { accountLink, badge, fieldProblem, keyOption, markedWith } from './parts.ts'
@@ -47,15 +48,12 @@ export function modelPage(view: ModelView): Markup {
         ${view.requestId === undefined ? '' : resultBeside(view.requestId)}
         <section class="card">
           <h2>About</h2>
-          <dl class="facts">
-            <dt>Slug</dt>
-            <dd class="mono">${model.slug}</dd>
-            <dt>Makes</dt>
-            <dd>${model.type}: ${model.capabilities.join(', ')}</dd>
-            <dt>Price</dt>
-            <dd>${credits} credits ${model.note ?? 'at the defaults'}</dd>
-            ${(['live', 'sandbox'] as const).map((environment) => environmentSwitch(model.slug, environment, switches[environment]))}
-          </dl>
+          ${facts([
+            ['Slug', html`<span class="mono">${model.slug}</span>`],
+            ['Makes', `${model.type}: ${model.capabilities.join(', ')}`],
+            ['Price', `${credits} credits ${model.note ?? 'at the defaults'}`],
+            ...environments.map((each) => [`In ${each}`, modelSwitch(model.slug, each, switches[each])] as const),
+          ])}
           ${factors(model)}
         </section>
         <section class="card">
@@ -80,13 +78,13 @@ function resultBeside(id: string): Markup {
     </div>`
 }
 
-function environmentSwitch(slug: string, environment: 'live' | 'sandbox', enabled: boolean): Markup {
+function modelSwitch(slug: string, environment: Environment, enabled: boolean): Markup {
   const off = new URLSearchParams({ slug, environment }).toString()
-  return html`<dt>In ${environment}</dt>
-    <dd><div class="inline">
-      ${badge(enabled ? 'on' : 'off')}
-      ${enabled ? html`<a href="/models/switch-off?${off}">Switch off in ${environment}…</a>` : action({ path: '/models', label: `Switch on in ${environment}`, tone: 'quiet', fields: { slug, environment, enabled: 'true' } })}
-    </div></dd>`
+  const on = { slug, environment, enabled: 'true' }
+  return html`<div class="inline">
+    ${badge(enabled ? 'on' : 'off')}
+    ${enabled ? html`<a href="/models/switch-off?${off}">Switch off in ${environment}…</a>` : action({ path: '/models', label: `Switch on in ${environment}`, tone: 'quiet', fields: on })}
+  </div>`
 }
 
 /** The factors of the price. */
