@@ -75,7 +75,7 @@ export function createArchiver(deps: ArchiverDeps) {
       return await deps.openStore()
     } catch (error) {
       const [copy] = error instanceof StoreError ? await claimCopies(db, { limit: 1 }) : []
-      if (copy && error instanceof StoreError) await putOffForStore(deps, copy, error)
+      if (copy && error instanceof StoreError) await putOffForStore(db, copy, error)
       throw error
     }
   }

@@ -1,6 +1,7 @@
 import fs from 'node:fs/promises'
 import type { Ffmpeg } from '../../platform/ffmpeg.ts'
 import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { giveBack, giveUpCopy, putOffCopy, type Copy, type CopyFailure, type CopyFault } from './copies.ts'
 import type { Downloader } from './download.ts'
@@ -19,7 +20,6 @@ export type CopyingDeps = InlineDeps &
     /** Makes posters of videos. Searched once, when the program starts. */
     ffmpeg?: Promise<Ffmpeg | undefined>
     logger: Logger
-    random?: () => number
   }
 
 /** With jitter, 12 tries take 1.7 to 3.4 hours. A media that is gone at the provider is tried for about a minute. */
@@ -130,22 +130,21 @@ async function picture(copy: Copy, file: SpooledFile, options: ThumbnailOptions)
 
 type Failed = Exclude<Brought, { kind: 'archived' | 'lost' }>
 
-async function fail(deps: CopyingDeps, copy: Copy, came: Failed): Promise<CopyOutcome> {
-  const { db, logger, random = Math.random } = deps
+async function fail({ db, logger }: CopyingDeps, copy: Copy, came: Failed): Promise<CopyOutcome> {
   const about = { request_id: copy.request_id, kind: copy.kind, position: copy.position }
   if (came.kind === 'store') {
     logger.error({ err: came.error, ...about }, 'the archive could not be written, trying again')
-    await putOffForStore(deps, copy, came.error)
+    await putOffForStore(db, copy, came.error)
     return 'store_failed'
   }
   if (came.kind === 'waits') {
-    await wait(deps, copy, { fault: 'unreachable', trouble: came.detail, pauseSeconds: came.pauseSeconds })
+    await wait(db, copy, { fault: 'unreachable', trouble: came.detail, pauseSeconds: came.pauseSeconds })
     return 'put_off'
   }
   const { kind: fault, detail: trouble } = came
   const tries = copy.tries + 1
   if (tries < maxTries[fault]) {
-    const pauseSeconds = jitteredPauseMs(tries, pauses, random) / 1000
+    const pauseSeconds = jitteredPauseMs(tries, pauses, Math.random) / 1000
     logger.info(
       { ...about, fault, trouble, tries, retry_in_seconds: pauseSeconds },
       'a media file could not be copied, trying again',
@@ -161,19 +160,12 @@ async function fail(deps: CopyingDeps, copy: Copy, came: Failed): Promise<CopyOu
   return 'given_up'
 }
 
-type Waiting = Pick<CopyingDeps, 'db' | 'random'>
-
-/** Schedules another try soon and counts none, since the media itself is not at fault. */
-export async function putOffForStore(deps: Waiting, copy: Copy, { message }: StoreError): Promise<void> {
-  await wait(deps, copy, { fault: 'store', trouble: message.slice(0, 300), pauseSeconds: waitSeconds })
+export async function putOffForStore(db: Database, copy: Copy, { message }: StoreError): Promise<void> {
+  await wait(db, copy, { fault: 'store', trouble: message.slice(0, 300), pauseSeconds: waitSeconds })
 }
 
-/** Waits for the pause, up to twice as long. */
-async function wait(
-  { db, random = Math.random }: Waiting,
-  copy: Copy,
-  waiting: CopyFailure & { pauseSeconds: number },
-) {
-  const pauseSeconds = waiting.pauseSeconds * (1 + random())
+/** Schedules another try after the pause, up to twice as long. It counts as none: the media itself is not at fault. */
+async function wait(db: Database, copy: Copy, waiting: CopyFailure & { pauseSeconds: number }): Promise<void> {
+  const pauseSeconds = waiting.pauseSeconds * (1 + Math.random())
   await putOffCopy(db, copy, { ...waiting, pauseSeconds, counts: false })
 }
