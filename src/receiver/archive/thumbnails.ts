@@ -1,5 +1,4 @@
-import { type Ffmpeg, maxPixels } from '../../platform/ffmpeg.ts'
-import { posterOf } from './poster.ts'
+import { decode, type Ffmpeg, maxPixels, readerOf } from '../../platform/ffmpeg.ts'
 
 /**
  * Limits for formats that are not decoded row by row, and need more memory per pixel. No decoding takes above 160 MB.
@@ -47,19 +46,43 @@ export async function thumbnailOf(
   return made
 }
 
+/**
+ * The first frame of a video. One frame takes about a second. The limits leave room within the ten minutes of a copy,
+ * with eight copies waiting. Throws only the reason of `signal`.
+ */
 async function ofVideo(
-  file: { path: string; contentType: string },
-  options: { ffmpeg: Ffmpeg; signal: AbortSignal },
+  { path, contentType }: { path: string; contentType: string },
+  { ffmpeg, signal }: { ffmpeg: Ffmpeg; signal: AbortSignal },
 ): Promise<Thumbnail> {
-  const poster = await posterOf({ ...file, ...options, maxPixels, edgePixels })
-  if (poster.kind === 'none') return poster
+  const reader = readerOf(contentType)
+  if (reader === undefined) return { kind: 'none', why: `no posters are made of ${contentType}` }
+  const scale = `scale=w='min(${edgePixels},iw)':h='min(${edgePixels},ih)':force_original_aspect_ratio=decrease`
+  const chunks: Buffer[] = []
+  try {
+    const decoded = await decode(ffmpeg, {
+      inputs: [{ path, reader }],
+      // PPM is the size as text and the pixels, so that no image decoder reads output shaped by a foreign file.
+      args: ['-map', '0:v:0', '-frames:v', '1', '-vf', scale, '-c:v', 'ppm', '-f', 'image2pipe'],
+      write: (chunk) => void chunks.push(chunk),
+      maxOutputBytes: 3 * edgePixels * edgePixels + 32,
+      maxPixels,
+      cpuSeconds: 20,
+      wallSeconds: 60,
+      signal,
+    })
+    if (decoded.kind === 'failed') return { kind: 'none', why: `ffmpeg: ${decoded.why.slice(0, 200)}` }
+  } catch (error) {
+    signal.throwIfAborted()
+    return { kind: 'none', why: error instanceof Error ? error.message.slice(0, 200) : 'ffmpeg cannot be run' }
+  }
+  const bytes = Buffer.concat(chunks)
+  const [header = '', width, height] = /^P6\n(\d+) (\d+)\n255\n/.exec(bytes.toString('latin1', 0, 32)) ?? []
+  const raw = { width: Number(width), height: Number(height), channels: 3 as const }
+  const pixels = bytes.subarray(header.length)
+  if (pixels.length !== raw.channels * raw.width * raw.height) return { kind: 'none', why: 'ffmpeg found no frame' }
   const sharp = await loadSharp()
   if (sharp === undefined) return { kind: 'none', why: 'sharp is not installed' }
-  const { width, height, pixels } = poster.frame
-  const bytes = await sharp(pixels, { raw: { width, height, channels: 3 } })
-    .webp({ quality: 80 })
-    .toBuffer()
-  return { kind: 'made', bytes }
+  return { kind: 'made', bytes: await sharp(pixels, { raw }).webp({ quality: 80 }).toBuffer() }
 }
 
 async function ofPicture(from: string): Promise<Thumbnail> {
