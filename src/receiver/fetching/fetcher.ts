@@ -43,7 +43,7 @@ export type ResultLookup = {
   turn?: number
   signal: AbortSignal
   /** Called once a call is granted, before it is made. The next poll begins then, so calls are granted in order. */
-  onDecided?: () => void
+  onGranted?: () => void
 }
 
 export type Fetcher = (lookup: ResultLookup) => Promise<Fetched>
@@ -146,7 +146,7 @@ function candidates(
 /** Makes one call for the result of a request, if the provider and the key may be called now. */
 async function callForResult(
   deps: FetcherDeps,
-  { requestId, jobId, model, signal, onDecided }: ResultLookup,
+  { requestId, jobId, model, signal, onGranted }: ResultLookup,
   { key, by, breaker }: Pick<Candidate, 'key' | 'by'> & { breaker: ProviderBreaker },
 ): Promise<ResultAnswer> {
   const postponed = (reason: string) => {
@@ -166,7 +166,7 @@ async function callForResult(
       call: (api) => key.source.kind.fetchResult({ jobId, model }, api),
       signal,
       factsOf: (of) => ({ request_id: requestId, ...(isCut(of) ? { outcome: 'cut' } : { detail: detailOf(of) }) }),
-      onGranted: onDecided,
+      onGranted,
     })
     if (outcome.kind === 'no_call') return postponed(outcome.reason)
     if (isCut(outcome)) return { kind: 'postponed', reason: 'stopping' }

@@ -49,20 +49,20 @@ export async function beginPolls(
 ): Promise<Promise<PollEnd>[]> {
   const polls: Promise<PollEnd>[] = []
   for (const one of due) {
-    const decided = Promise.withResolvers<void>()
-    const polled = poll(deps, one, decided.resolve).then((ended) => {
+    const granted = Promise.withResolvers<void>()
+    const polled = poll(deps, one, granted.resolve).then((ended) => {
       if (ended === 'noCall' || ended === 'rateLimited') resting.add(one)
       return ended
     })
     polls.push(polled)
     // The caller handles a failure later.
-    await Promise.race([decided.promise, polled.catch(() => {})])
+    await Promise.race([granted.promise, polled.catch(() => {})])
   }
   return polls
 }
 
-/** Polls one claimed request. Calls `onDecided` once a call is granted. */
-export async function poll(deps: PollingDeps, one: Due, onDecided = () => {}): Promise<PollEnd> {
+/** Polls one claimed request. Calls `onGranted` once a call is granted. */
+export async function poll(deps: PollingDeps, one: Due, onGranted = () => {}): Promise<PollEnd> {
   try {
     const { answer, keyName = '' } = await deps.fetchResult({
       requestId: one.request_id,
@@ -75,7 +75,7 @@ export async function poll(deps: PollingDeps, one: Due, onDecided = () => {}): P
       purpose: one.is_extra || one.is_unknown ? 'extra' : 'completing',
       turn: one.polls,
       signal: deps.cut,
-      onDecided,
+      onGranted,
     })
     return answer.kind === 'result'
       ? await landOrPostpone(deps, { one, keyName, report: answer.report })

@@ -274,8 +274,8 @@ describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (
     const locked = Promise.withResolvers<void>()
     const deps = createTestWorker({
       databaseUrl: asRole(),
-      fetchResult: async ({ keyName, onDecided }) => {
-        onDecided?.()
+      fetchResult: async ({ keyName, onGranted }) => {
+        onGranted?.()
         await holder`begin`
         await holder`select from mediadock.requests for update`
         locked.resolve()
@@ -300,8 +300,8 @@ describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (
     await database.sql`insert into mediadock.requests ${database.sql(ids.filter((_id, at) => at !== 3).map((request_id, at) => ({ request_id, key_name: 'live', tracked_at: new Date(Date.now() - 3600_000 + at * 1000) })))}`
     const deps = createTestWorker({
       databaseUrl: asRole(),
-      fetchResult: async ({ requestId, keyName, onDecided }) => {
-        onDecided?.()
+      fetchResult: async ({ requestId, keyName, onGranted }) => {
+        onGranted?.()
         return { answer: { kind: 'result', report: reportOf(imageResult(requestId)) }, keyName }
       },
     })

@@ -107,8 +107,8 @@ describe.each(usualServers)('following up (%s)', (server) => {
     let hanging = ''
     const deps = createTestWorker({
       databaseUrl: database.url,
-      fetchResult: async ({ requestId, onDecided }) => {
-        onDecided?.()
+      fetchResult: async ({ requestId, onGranted }) => {
+        onGranted?.()
         if (requestId === hanging) await hang.promise
         return { answer: whole(requestId), keyName: 'live' }
       },
@@ -137,8 +137,8 @@ describe.each(usualServers)('following up (%s)', (server) => {
     let calls = 0
     const deps = createTestWorker({
       databaseUrl: database.url,
-      fetchResult: async ({ requestId, onDecided }) => {
-        onDecided?.()
+      fetchResult: async ({ requestId, onGranted }) => {
+        onGranted?.()
         calls += 1
         await hang.promise
         return { answer: whole(requestId), keyName: 'live' }
@@ -159,8 +159,8 @@ describe.each(usualServers)('following up (%s)', (server) => {
     const deps = createTestWorker({
       databaseUrl: database.url,
       max: 8,
-      fetchResult: async ({ requestId, onDecided }) => {
-        onDecided?.()
+      fetchResult: async ({ requestId, onGranted }) => {
+        onGranted?.()
         polled.push(requestId)
         return { answer: whole(requestId), keyName: 'live' }
       },

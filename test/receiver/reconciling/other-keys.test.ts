@@ -41,9 +41,9 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
     const deps = createTestWorker({
       databaseUrl: url,
       keys: () => keys,
-      fetchResult: async ({ keyName, onDecided }) => {
+      fetchResult: async ({ keyName, onGranted }) => {
         polled.push(keyName)
-        onDecided?.()
+        onGranted?.()
         return keyName === 'live'
           ? { answer: { kind: 'not_found' }, keyName }
           : { answer: { kind: 'postponed', reason: 'quota' }, keyName }
@@ -62,11 +62,11 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
       databaseUrl: url,
       keys: () => keys,
       fetchRatePerMinute: 100,
-      fetchResult: async ({ requestId, purpose, onDecided }) => {
+      fetchResult: async ({ requestId, purpose, onGranted }) => {
         const call = { keyName: 'live', limitPerMinute: 100, purpose, now: deps.time() }
         const grant = await takeCall(deps.db, call)
         if (!grant.ok) return { answer: { kind: 'postponed', reason: grant.reason }, keyName: 'live' }
-        onDecided?.()
+        onGranted?.()
         if (!known.has(requestId) && purpose === 'extra') callsForUnknown += 1
         return { answer: known.has(requestId) ? running(requestId) : { kind: 'not_found' }, keyName: 'live' }
       },

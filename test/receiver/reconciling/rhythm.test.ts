@@ -25,8 +25,8 @@ async function scene(server: (typeof testServers)[number], answer: (id: string) 
   const { url, sql } = await withTestDatabase(server)
   const deps = createTestWorker({
     databaseUrl: url,
-    fetchResult: async ({ requestId, onDecided }) => {
-      onDecided?.()
+    fetchResult: async ({ requestId, onGranted }) => {
+      onGranted?.()
       return { answer: answer(requestId), keyName: 'live' }
     },
   })
