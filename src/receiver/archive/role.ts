@@ -1,8 +1,7 @@
-import { Counter, type Registry } from 'prom-client'
+import { Counter } from 'prom-client'
 import { findFfmpeg, type Ffmpeg } from '../../platform/ffmpeg.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { startLoop } from '../../platform/loop.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
 import { linkLives, type Keys } from '../domain/keys.ts'
 import { readForScrape, registerGauge } from '../metrics.ts'
 import { pollMs, type RunningSlice, type SliceDeps } from '../slice.ts'
@@ -11,34 +10,17 @@ import { countWaitingCopies } from './copies.ts'
 import { openStore } from './open-store.ts'
 
 /** Starts the role that copies media. Without MEDIA_ARCHIVE no role starts. */
-export function startArchiving({
-  settings,
-  db,
-  keys,
-  clock,
-  logger,
-  fetchResult,
-  pressure,
-  registry,
-  wakeFeed,
-  after,
-  signal,
-}: SliceDeps): RunningSlice {
-  const { mediaArchive, mediaArchiveMaxBytes: maxBytes, production, mediaHosts, fetchRatePerMinute } = settings
-  const metrics = createArchiveMetrics({ registry, db, logger })
+export function startArchiving(deps: SliceDeps): RunningSlice {
+  const { settings, keys, logger, pressure, wakeFeed, after, signal } = deps
+  const { mediaArchive, mediaArchiveMaxBytes: maxBytes } = settings
+  const metrics = createArchiveMetrics(deps)
   if (mediaArchive === undefined) {
     warnOfLinks(keys(), logger)
     return { loop: { wake: () => {}, failing: () => undefined, done: Promise.resolve() }, idle: async () => {} }
   }
   const archiver = createArchiver({
-    db,
-    keys,
-    clock,
-    logger,
-    mediaHosts,
-    production,
-    fetchRatePerMinute,
-    fetchResult,
+    ...settings,
+    ...deps,
     maxBytes,
     ffmpeg: ffmpegForPosters({ given: settings.ffmpegPath, logger, signal }),
     openStore: () => openStore(mediaArchive),
@@ -47,7 +29,6 @@ export function startArchiving({
       metrics.bytes.inc(bytes)
       if (outcome === 'archived') wakeFeed()
     },
-    signal,
   })
   // Acknowledging has priority over copying.
   const runOnce = () => pressure.paced(archiver.runOnce, signal)
@@ -68,7 +49,7 @@ function warnOfLinks(keys: Keys, logger: Logger): void {
 /**
  * Registers the archive's metrics (docs/observe.md). The backlog is read at each scrape, and left out if that fails.
  */
-export function createArchiveMetrics({ registry, db, logger }: { registry: Registry; db: Database; logger: Logger }) {
+export function createArchiveMetrics({ registry, db, logger }: Pick<SliceDeps, 'registry' | 'db' | 'logger'>) {
   const registers = [registry]
   const name = 'mediadock_archive_waiting'
   registerGauge(registry, {

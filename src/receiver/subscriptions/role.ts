@@ -1,9 +1,7 @@
-import { Counter, type Registry } from 'prom-client'
-import type { Logger } from '../../platform/logger.ts'
+import { Counter } from 'prom-client'
 import { startLoop } from '../../platform/loop.ts'
 import { createPoster } from '../../platform/outward/poster.ts'
 import { resolve } from '../../platform/outward/resolver.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
 import { maxCounted } from '../domain/limits.ts'
 import { readForScrape, registerGauge } from '../metrics.ts'
 import type { ReceiverSettings } from '../settings.ts'
@@ -23,30 +21,12 @@ export function createSubscriptionPoster({ production }: Pick<ReceiverSettings, 
 }
 
 /** Starts the role that posts the feed to subscriptions. */
-export function startSubscribing({
-  settings,
-  db,
-  clock,
-  logger,
-  pressure,
-  registry,
-  cut,
-  after,
-  signal,
-}: SliceDeps): RunningSlice {
-  const posts = createSubscriptionMetrics({ registry, db, logger })
+export function startSubscribing(deps: SliceDeps): RunningSlice {
+  const { settings, after, logger, signal } = deps
+  const posts = createSubscriptionMetrics(deps)
   const poster = createSubscriptionPoster(settings)
-  const sender = createSubscriptionSender({
-    db,
-    clock,
-    logger,
-    cut,
-    poster,
-    pressure,
-    onPosted: (name, outcome) => posts.inc({ name, outcome }),
-    signal,
-    wake: () => loop.wake(),
-  })
+  const onPosted = (name: string, outcome: string) => posts.inc({ name, outcome })
+  const sender = createSubscriptionSender({ ...deps, poster, onPosted, wake: () => loop.wake() })
   const loop = startLoop({ name: 'subscriptions', runOnce: sender.runOnce, idleMs: pollMs, after, logger, signal })
   const idle = async () => {
     await sender.idle()
@@ -56,15 +36,7 @@ export function startSubscribing({
 }
 
 /** Registers the metrics of subscriptions and returns the counter of posts. Backlogs are read at each scrape. */
-export function createSubscriptionMetrics({
-  registry,
-  db,
-  logger,
-}: {
-  registry: Registry
-  db: Database
-  logger: Logger
-}) {
+export function createSubscriptionMetrics({ registry, db, logger }: Pick<SliceDeps, 'registry' | 'db' | 'logger'>) {
   const name = 'mediadock_subscription_backlog'
   const backlogs = async () => (await listSubscriptions(db)).map((one) => [{ name: one.name }, one.backlog] as const)
   registerGauge(registry, {
