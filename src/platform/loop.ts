@@ -17,7 +17,7 @@ export type LoopOptions = {
   idleMs: number
   /** The shortest pause after a round without more work. Wake-ups gather meanwhile, so one round serves them all. */
   gatherMs?: number
-  /** The first round waits until this has settled. */
+  /** The first round waits until this has ended. */
   after?: Promise<unknown> | undefined
   logger: Logger
   signal: AbortSignal

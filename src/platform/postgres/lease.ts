@@ -114,7 +114,7 @@ const claimsOfOneRow = 4096
 
 /**
  * The first `claims` of a row that replaces an earlier row with the same key. Each second has another multiple of
- * `claimsOfOneRow`; the multiples repeat after three days. So a late claimant of the earlier row cannot settle this
+ * `claimsOfOneRow`; the multiples repeat after three days. So a late claimant of the earlier row cannot end this
  * one.
  */
 export const claimsAnew = sql.raw(`((extract(epoch from now())::bigint % 262143 + 1) * ${claimsOfOneRow})::integer`)

@@ -47,12 +47,12 @@ export async function removeUnreferred(
     const isOurs = (until: string) =>
       sql`f.sha256 = ${sha256} and f.incarnation = ${incarnation}::uuid
         and f.look_at = ${until}::timestamptz and f.removing_at is not null`
-    const [held] = await db.execute<{ until: string }>(sql`
+    const [renewed] = await db.execute<{ until: string }>(sql`
       update mediadock.archived_files f set look_at = ${again} where ${isOurs(marked)}
       returning f.look_at::text as until`)
-    if (!held) continue
+    if (!renewed) continue
     await store.remove({ sha256, contentType: content_type })
-    await db.execute(sql`delete from mediadock.archived_files f where ${isOurs(held.until)}`)
+    await db.execute(sql`delete from mediadock.archived_files f where ${isOurs(renewed.until)}`)
   }
   return { removed: doomed.length, more: doomed.length === maxFiles }
 }

@@ -145,8 +145,8 @@ function createTableBounds(db: Database, max: Amount): (written: Amount) => Prom
     if (room.rows >= 0 && room.bytes >= 0 && performance.now() - lookedAt < lookAgainMs) return
     lookedAt = performance.now()
     for (;;) {
-      const held = await weigh(db)
-      room = { rows: max.rows - held.rows, bytes: max.bytes - held.bytes }
+      const used = await weigh(db)
+      room = { rows: max.rows - used.rows, bytes: max.bytes - used.bytes }
       if (room.rows >= 0 && room.bytes >= 0) return
       if ((await trim(db, kept)) === 0) return
     }
@@ -154,10 +154,10 @@ function createTableBounds(db: Database, max: Amount): (written: Amount) => Prom
 }
 
 async function weigh(db: Database): Promise<Amount> {
-  const [held] = await db.execute<{ rows: number; bytes: string }>(sql`
+  const [used] = await db.execute<{ rows: number; bytes: string }>(sql`
     select count(*)::int as rows, coalesce(sum(${quarantine.bytes}), 0)::text as bytes from mediadock.quarantine`)
-  if (!held) throw new Error('Postgres returned no row for the size of the quarantine')
-  return { rows: held.rows, bytes: Number(held.bytes) }
+  if (!used) throw new Error('Postgres returned no row for the size of the quarantine')
+  return { rows: used.rows, bytes: Number(used.bytes) }
 }
 
 /**

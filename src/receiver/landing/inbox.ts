@@ -133,9 +133,9 @@ export async function renew(db: Database, held: readonly InboxClaim[], now: SQL)
 }
 
 /**
- * Returns claims that ended without a failure of the delivery. Each delivery is due after its pause. Claims that are no longer held are left alone. So are rows
- * that another transaction locks, which become due when their leases end. `trouble` is the reason for the on-call
- * engineer. No other record shows it while a delivery is retried forever.
+ * Returns claims that ended without a failure of the delivery. Each delivery is due after its pause. Claims that are no
+ * longer held are left alone. So are rows that another transaction locks, which become due when their leases end.
+ * `trouble` is the reason for the on-call engineer. No other record shows it while a delivery is retried forever.
  */
 export async function returnClaims(
   db: Database,
@@ -151,7 +151,7 @@ export async function returnClaims(
     free as (
       select delivery_id, pause from given, lateral (
         select delivery_id from mediadock.inbox
-        where delivery_id = given.id and claims = given.claims limit 1 for update skip locked) as held
+        where delivery_id = given.id and claims = given.claims limit 1 for update skip locked) as unlocked
     )
     update mediadock.inbox i set due_at = ${later(now, sql`free.pause`)}, claims = i.claims + 1,
       trouble = coalesce(${trouble?.slice(0, maxTroubleLength) ?? null}, i.trouble)

@@ -86,10 +86,13 @@ export async function listRequests(
   { limit = defaultPageItems, cursor, ...filters }: RequestFilters & Paging & { value?: string },
   overdue: StuckAfter,
 ): Promise<Page<Request>> {
-  const held = heldBy(filters)
+  const condition = metadataCondition(filters)
   const chosen = and(...matching(filters, overdue), lookedFor(filters, cursor), afterCursor(cursor, order)) ?? sql`true`
-  const which = sql`where ${chosen} order by ${newestFirst(order)} limit ${held ? searchedRows : limitOf({ limit })}`
-  const rows = await readWithin(db, (tx) => tx.execute<RequestRow>(selectRequests(which, overdue, { held, limit })))
+  const most = condition ? searchedRows : limitOf({ limit })
+  const which = sql`where ${chosen} order by ${newestFirst(order)} limit ${most}`
+  const rows = await readWithin(db, (tx) =>
+    tx.execute<RequestRow>(selectRequests(which, overdue, { condition, limit })),
+  )
   return toPage(rows, { limit }, toRequest)
 }
 
@@ -106,14 +109,14 @@ const isLater = sql`polled.polled_at > coalesce(${r.polled_at}, '-infinity')`
 const idsWanted = sql`(select ids from wanted)`
 
 /** The length of a page, and a condition that must read the metadata of each row. */
-type PageWalk = { held?: SQL | undefined; limit?: number }
+type PageWalk = { condition?: SQL | undefined; limit?: number }
 
 /**
  * SQL: CTEs that choose the requests of a page. `walked` goes from one to the next, so that it ends with the row that
- * fills the page. Where the condition `held` is not true, `matched` is false; the last such row is where the next page
+ * fills the page. Where `condition` is not true, `matched` is false; the last such row is where the next page
  * begins. `offset 0` makes Postgres evaluate each lateral part only once.
  */
-const chosenRequests = (which: SQL, { held = sql`true`, limit = 1 }: PageWalk) => sql`
+const chosenRequests = (which: SQL, { condition = sql`true`, limit = 1 }: PageWalk) => sql`
     wanted as materialized (
       select array(select ${r.request_id} from mediadock.requests r ${which}) as ids
     ),
@@ -130,7 +133,7 @@ const chosenRequests = (which: SQL, { held = sql`true`, limit = 1 }: PageWalk) =
           and (steps = 0 or ${sql.raw(hasTime)})
       ) p
       join mediadock.requests r on ${r.request_id} = ${idsWanted}[p.steps + 1]
-      cross join lateral (select coalesce(${held}, false) as matched offset 0) h
+      cross join lateral (select coalesce(${condition}, false) as matched offset 0) h
       cross join lateral (
         select case when h.matched then mediadock.readable_metadata(${r.metadata}) end as readable offset 0
       ) i
@@ -182,7 +185,10 @@ function selectRequests(which: SQL, overdue: StuckAfter, walk: PageWalk = {}): S
 }
 
 /** SQL condition that must read the metadata of each row. */
-function heldBy({ metadata, value }: Pick<RequestFilters, 'metadata'> & { value?: string }): SQL | undefined {
+function metadataCondition({
+  metadata,
+  value,
+}: Pick<RequestFilters, 'metadata'> & { value?: string }): SQL | undefined {
   if (metadata !== undefined) return sql`${r.metadata} @> ${metadata}::jsonb`
   if (value === undefined) return undefined
   const number = /^-?\d{1,15}(\.\d{1,9})?$/.test(value) ? Number(value) : undefined
@@ -230,7 +236,7 @@ function lookedFor(
     sandbox && eq(listed.sandbox, sandbox === 'true'),
     complete && (complete === 'true' ? isComplete : not(isComplete)),
   )
-  if (wanted === undefined && heldBy(filters) === undefined) return undefined
+  if (wanted === undefined && metadataCondition(filters) === undefined) return undefined
   const range = and(within(order.at, { since, until }), afterCursor(cursor, order)) ?? sql`true`
   return and(
     wanted,

@@ -8,7 +8,7 @@ import { countOverdue } from '../reconciling/due.ts'
 
 /**
  * A pending delivery of this age is a problem. Landing takes milliseconds and a retry up to 15 s, so half alarms at
- * every held row; at double, an operator learns of it a minute later.
+ * every locked row; at double, an operator learns of it a minute later.
  */
 export const oldSeconds = 60
 

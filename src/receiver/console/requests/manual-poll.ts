@@ -19,7 +19,7 @@ const ends = [
 ] as const
 export type ManualPollEnd = (typeof ends)[number]
 
-/** Compares the request before and after. `run` is undefined if another transaction held the row. */
+/** Compares the request before and after. `run` is undefined if another transaction locked the row. */
 export function endOf(run: ReconcileRun | undefined, before: Request, after: Request): ManualPollEnd {
   if (!run) return 'busy'
   if (run.postponed > 0) return 'postponed'
