@@ -4,7 +4,7 @@ import { type ChangePage, ReadError, type ReadPage } from './change.ts'
 import { errorOf } from './error-of.ts'
 
 /**
- * Half of what the API allows: a proxy that cuts calls after 60 s does not cut it. At half, an idle reader asks twice
+ * Half of what the API allows: a proxy that cuts calls after 60 s does not cut it. At half, an idle reader calls twice
  * as often.
  */
 const waitSeconds = 30

@@ -51,12 +51,12 @@ type Reading = { after: number; filter: FeedFilter }
 /** Reads a page. If a row cannot be serialised, halves the page until that row is alone, and returns its error. */
 async function read(driver: SqlDriver, { after, filter }: Reading, rows = 100): Promise<ChangePage> {
   try {
-    return await ask(driver, statement, [after, rows, JSON.stringify(filter)])
+    return await queryPage(driver, statement, [after, rows, JSON.stringify(filter)])
   } catch (error) {
     const refusal = refusalOf(error, after)
     if (refusal !== undefined || !isUnreadable(error)) throw refusal ?? error
     if (rows > 1) return read(driver, { after, filter }, Math.ceil(rows / 2))
-    const page = await ask(driver, unreadable, [after, 1, JSON.stringify(filter)])
+    const page = await queryPage(driver, unreadable, [after, 1, JSON.stringify(filter)])
     const cause = error instanceof Error ? error.message : String(error)
     const message = `the row cannot be written as JSON (${cause}): read its columns one by one in mediadock.results`
     return {
@@ -73,7 +73,7 @@ async function read(driver: SqlDriver, { after, filter }: Reading, rows = 100): 
 const otherShape =
   'the driver returned no row as an object: pass a client of postgres.js, or a Pool or Client of pg, without row options'
 
-async function ask(driver: SqlDriver, text: string, params: (number | string)[]): Promise<ChangePage> {
+async function queryPage(driver: SqlDriver, text: string, params: (number | string)[]): Promise<ChangePage> {
   const rows = 'unsafe' in driver ? await driver.unsafe(text, params) : (await driver.query(text, params)).rows
   const [row] = rows
   if (row === undefined || !('page' in row)) throw new Error(otherShape)

@@ -1,7 +1,7 @@
 import { parseArgs } from 'node:util'
 import type { ProcessEnvironment } from '../platform/settings.ts'
 
-/** The command line was used wrongly. The message says how. Exit code 2. */
+/** The command line is wrong. The message explains how. Exit code 2. */
 export class UsageError extends Error {
   override name = 'UsageError'
   code = 'usage' as const

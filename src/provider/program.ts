@@ -50,9 +50,9 @@ export async function startProvider(options: ProviderOptions): Promise<RunningPr
   if (settings.catalogFile !== undefined) options.onCatalogReload?.(catalog.reread)
   const { databaseUrl: url, databasePoolSize: max, secretKey, migrateOnStart, production } = settings
   // Separate connections for keys and statuses, so that submits that wait for a lock do not delay them.
-  const askingMax = Math.min(4, Math.floor(max / 2))
-  const asking = createPool({ url, max: askingMax })
-  const { db, close: closePool } = createPool({ url, max: max - askingMax })
+  const lookupMax = Math.min(4, Math.floor(max / 2))
+  const lookups = createPool({ url, max: lookupMax })
+  const { db, close: closePool } = createPool({ url, max: max - lookupMax })
   const [retired, stopping, cut] = [new AbortController(), new AbortController(), new AbortController()]
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   const background = startBackground({ settings, logger, db, prepared }, stopping.signal, cut.signal)
@@ -73,10 +73,10 @@ export async function startProvider(options: ProviderOptions): Promise<RunningPr
     })
     clearTimeout(timer)
     background.abandon()
-    await Promise.all([readiness.stop(), closePool(), asking.close()])
+    await Promise.all([readiness.stop(), closePool(), lookups.close()])
   }
   try {
-    const { api, consoleHandler } = createApps({ settings, logger, db, catalog: catalog.current, asking, background })
+    const { api, consoleHandler } = createApps({ settings, logger, db, catalog: catalog.current, lookups, background })
     const { keepAliveSeconds, host, port, consoleHost, consolePort } = settings
     const both = { keepAliveSeconds, retired: retired.signal, logger }
     const outer = { host, port, setting: 'PROVIDER_PORT', ...both }
@@ -101,12 +101,12 @@ const hostClock = () => new Date()
 const random = () => Math.random()
 
 type Shared = { settings: ProviderSettings; logger: Logger; db: Database }
-type AppParts = Shared & { catalog: () => Catalog; asking: Pool; background: ReturnType<typeof startBackground> }
+type AppParts = Shared & { catalog: () => Catalog; lookups: Pool; background: ReturnType<typeof startBackground> }
 
-function createApps({ settings, logger, db, catalog, asking, background: { onQueued, onDue } }: AppParts) {
+function createApps({ settings, logger, db, catalog, lookups, background: { onQueued, onDue } }: AppParts) {
   const { ratePerKey: perKey, ratePerAccount: perAccount, secretKey } = settings
-  const identify = createIdentify({ db: asking.db, limits: { perKey, perAccount }, clock: hostClock, time })
-  const statusReader = createStatusReader(asking.db)
+  const identify = createIdentify({ db: lookups.db, limits: { perKey, perAccount }, clock: hostClock, time })
+  const statusReader = createStatusReader(lookups.db)
   const fixed = { clock: hostClock, time, random, resolve }
   const submitting = { db, settings, catalog, logger, statusReader, onQueued, ...fixed }
   const api = createApi({ ...submitting, identify })

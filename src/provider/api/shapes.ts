@@ -38,8 +38,8 @@ function predict(deps: ApiDeps): Handler {
   return async (req, res, caller, signal) => {
     const { input, webhook } = await readBody(req, res, predictionSchema)
     const body = { input, webhook_url: shaped(webhook, 'replicate') }
-    const asked = { caller, slug: param(req, 'model'), body, idempotencyKey: undefined, signal }
-    const { request_id } = await submit(deps, asked)
+    const wanted = { caller, slug: param(req, 'model'), body, idempotencyKey: undefined, signal }
+    const { request_id } = await submit(deps, wanted)
     res.status(201).json(predictionOf({ request_id, status: 'IN_QUEUE', model: param(req, 'model') }))
   }
 }

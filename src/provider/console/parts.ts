@@ -41,7 +41,7 @@ export function fieldProblem(field: string, problem: string | undefined): Markup
   return problem === undefined ? '' : html`<p class="field-problem" id="${field}-problem">${problem}</p>`
 }
 
-/** The attributes that tell of a field's problem. */
+/** The attributes of a field with a problem. */
 export function markedWith(field: string, problem: string | undefined): Markup | '' {
   return problem === undefined ? '' : html`aria-invalid="true" aria-describedby="${field}-problem"`
 }

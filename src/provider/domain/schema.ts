@@ -58,7 +58,7 @@ export const apiKeys = provider.table(
     scopes: text({ enum: scopes }).array().notNull(),
     /** SHA-256 of the key, which is random enough to need no salt. The key itself is not stored. */
     key_hash: bytea().notNull(),
-    /** The last four characters of the key, to tell keys apart on a page. */
+    /** The last four characters of the key, which distinguish keys on a page. */
     key_hint: text().notNull(),
     /** AES-256-GCM under PROVIDER_SECRET_KEY. */
     signing_secret: bytea().notNull(),

@@ -34,7 +34,7 @@ export function createEngineHost({ ffmpegPath, logger }: { ffmpegPath?: string |
   let lastRun = 0
 
   const keep = ({ by, job }: Run, { run, remoteJob }: { run: number; remoteJob: RemoteJob }) => {
-    const answer = (isKept: boolean) => tell(by, { kind: 'remote_job_kept', run, isKept })
+    const answer = (isKept: boolean) => sendOrder(by, { kind: 'remote_job_kept', run, isKept })
     Promise.resolve(job.keepRemoteJob?.(remoteJob)).then(
       () => answer(true),
       (error: unknown) => {
@@ -111,14 +111,14 @@ export function createEngineHost({ ffmpegPath, logger }: { ffmpegPath?: string |
     const id = ++lastRun
     const { promise, resolve, reject } = Promise.withResolvers<Output>()
     const abort = () => {
-      tell(to, { kind: 'abort', run: id, discard: isDiscarded(signal.reason) })
+      sendOrder(to, { kind: 'abort', run: id, discard: isDiscarded(signal.reason) })
       // Engines stop soon afterwards. The caller does not wait for them.
       reject(signal.reason instanceof Error ? signal.reason : new Error('aborted'))
     }
     runs.set(id, { by: to, job, report, resolve, reject })
     signal.addEventListener('abort', abort, { once: true })
     const { keepRemoteJob: _, ...sent } = job
-    tell(to, { kind: 'run', run: id, engine, token, job: sent })
+    sendOrder(to, { kind: 'run', run: id, engine, token, job: sent })
     try {
       return await promise
     } finally {
@@ -136,6 +136,6 @@ function engineErrorOf({ forClient, detail }: Extract<EngineReport, { kind: 'fai
     : new Error('an engine broke', { cause })
 }
 
-function tell(child: ChildProcess, order: Order): void {
+function sendOrder(child: ChildProcess, order: Order): void {
   if (child.connected) child.send(order)
 }

@@ -35,7 +35,7 @@ function lowerPriority(): void {
   }
 }
 
-function say(report: EngineReport): void {
+function sendReport(report: EngineReport): void {
   // A dead provider gets no report. The event `disconnect` then ends this process.
   if (process.connected) process.send?.(report, () => {})
 }
@@ -51,7 +51,7 @@ const keeping = new Map<number, (isKept: boolean) => void>()
 async function keepRemoteJob(run: number, remoteJob: RemoteJob): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<boolean>()
   keeping.set(run, resolve)
-  say({ kind: 'remote_job', run, remoteJob })
+  sendReport({ kind: 'remote_job', run, remoteJob })
   const isKept = await promise.finally(() => keeping.delete(run))
   if (!isKept) throw new Error('the provider did not store the remote job')
 }
@@ -62,12 +62,12 @@ async function run(loaded: Promise<FindEngine>, { run: id, engine: choice, token
   try {
     const engine = (await loaded)(choice, token)
     if (engine === undefined) throw new EngineError('no engine is installed for this model')
-    const report = async (percent: number, line?: string) => say({ kind: 'progress', run: id, percent, line })
+    const report = async (percent: number, line?: string) => sendReport({ kind: 'progress', run: id, percent, line })
     const whole = { ...job, keepRemoteJob: (remoteJob: RemoteJob) => keepRemoteJob(id, remoteJob) }
-    say({ kind: 'done', run: id, output: await engine(whole, report, controller.signal) })
+    sendReport({ kind: 'done', run: id, output: await engine(whole, report, controller.signal) })
   } catch (error) {
     const forClient = error instanceof EngineError ? { message: error.message, transient: error.transient } : undefined
-    say({ kind: 'failed', run: id, detail: inspect(error).slice(0, 8000), forClient })
+    sendReport({ kind: 'failed', run: id, detail: inspect(error).slice(0, 8000), forClient })
   } finally {
     running.delete(id)
   }

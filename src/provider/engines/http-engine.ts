@@ -94,8 +94,8 @@ async function follow(run: Run, remote: RemoteJob): Promise<Output> {
 }
 
 /**
- * Submits the job to the engine and stores its URL. The engine starts one job per request_id, however often it is
- * asked.
+ * Submits the job to the engine and stores its URL. The engine starts one job per request_id, however often this
+ * is repeated.
  */
 async function start(run: Run, remote: RemoteJob): Promise<string> {
   const { job, settings } = run

@@ -48,7 +48,7 @@ async function runOpenAiImages(job: EngineJob, run: Run): Promise<Output> {
   while (images.length < brief.num_images) {
     const count = Math.min(brief.num_images - images.length, run.settings.max_images_per_call)
     // A service may return fewer pictures than ordered. Each call returns at least one, so the loop ends.
-    for (const picture of await askForPictures({ brief, size: wanted, count, originals }, run)) {
+    for (const picture of await orderPictures({ brief, size: wanted, count, originals }, run)) {
       images.push(await storePicture(job, { picture, index: images.length, format: brief.output_format }))
       await run.report(
         Math.round((images.length / brief.num_images) * 100),
@@ -59,11 +59,11 @@ async function runOpenAiImages(job: EngineJob, run: Run): Promise<Output> {
   return { images }
 }
 
-type Ask = { brief: Brief; size: string; count: number; originals: readonly Reference[] }
+type PictureOrder = { brief: Brief; size: string; count: number; originals: readonly Reference[] }
 
-async function askForPictures(ask: Ask, { settings, signal }: Run): Promise<ReceivedPicture[]> {
+async function orderPictures(order: PictureOrder, { settings, signal }: Run): Promise<ReceivedPicture[]> {
   const { url, api_key: apiKey, max_answer_bytes: maxBytes } = settings
-  const isEdit = ask.originals.length > 0
+  const isEdit = order.originals.length > 0
   const { status, body } = await boundedFetch({
     url: `${url}/images/${isEdit ? 'edits' : 'generations'}`,
     init: {
@@ -72,7 +72,7 @@ async function askForPictures(ask: Ask, { settings, signal }: Run): Promise<Rece
         ...(isEdit ? {} : { 'content-type': 'application/json' }),
         ...(apiKey && { authorization: `Bearer ${apiKey}` }),
       },
-      body: isEdit ? await editForm(ask, settings) : JSON.stringify(parametersOf(ask, settings)),
+      body: isEdit ? await editForm(order, settings) : JSON.stringify(parametersOf(order, settings)),
     },
     signal,
     maxBytes: Math.ceil(maxBytes * base64Overhead),
@@ -85,21 +85,21 @@ async function askForPictures(ask: Ask, { settings, signal }: Run): Promise<Rece
       transient: true,
     })
   const pictures: ReceivedPicture[] = []
-  for (const item of answer.data.data.slice(0, ask.count))
+  for (const item of answer.data.data.slice(0, order.count))
     pictures.push(await receivePicture(await pictureBytes(item, { settings, signal })))
   return pictures
 }
 
-function parametersOf({ brief, size, count }: Ask, { model, response_format: format }: OpenAiImagesSettings) {
+function parametersOf({ brief, size, count }: PictureOrder, { model, response_format: format }: OpenAiImagesSettings) {
   return { model, prompt: brief.prompt, n: count, size, ...(format === 'omit' ? {} : { response_format: format }) }
 }
 
 /** The same parameters as a form. The pictures are read from disk while they are sent. */
-async function editForm(ask: Ask, settings: OpenAiImagesSettings): Promise<FormData> {
+async function editForm(order: PictureOrder, settings: OpenAiImagesSettings): Promise<FormData> {
   const form = new FormData()
-  for (const [name, value] of Object.entries(parametersOf(ask, settings))) form.append(name, String(value))
-  for (const [at, { path, contentType }] of ask.originals.entries()) {
-    const name = ask.originals.length === 1 ? 'image' : 'image[]'
+  for (const [name, value] of Object.entries(parametersOf(order, settings))) form.append(name, String(value))
+  for (const [at, { path, contentType }] of order.originals.entries()) {
+    const name = order.originals.length === 1 ? 'image' : 'image[]'
     form.append(name, await openAsBlob(path, { type: contentType }), `${at}.${extensionOf(contentType)}`)
   }
   return form

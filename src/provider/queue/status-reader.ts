@@ -47,15 +47,15 @@ export async function readStatuses(
   views: QueueViews,
   questions: readonly StatusQuestion[],
 ): Promise<(StatusBody | null)[]> {
-  const askedAtMs = performance.now()
+  const startedMs = performance.now()
   const environments = [...new Set(questions.map(({ environment }) => environment))]
-  const walked = environments.filter((environment) => askedAtMs >= (views.get(environment)?.isUsableUntilMs ?? 0))
+  const walked = environments.filter((environment) => startedMs >= (views.get(environment)?.isUsableUntilMs ?? 0))
   const rows = await db.execute<Found | Walked>(statement(questions, walked))
-  const usableMs = Math.max(2000, 20 * (performance.now() - askedAtMs))
+  const usableMs = Math.max(2000, 20 * (performance.now() - startedMs))
   const found: Found[] = []
   for (const row of rows) {
     if (row.n !== null) found.push(row)
-    else views.set(row.environment, { ...row, isUsableUntilMs: row.turns.length <= 500 ? 0 : askedAtMs + usableMs })
+    else views.set(row.environment, { ...row, isUsableUntilMs: row.turns.length <= 500 ? 0 : startedMs + usableMs })
   }
   const answers: (StatusBody | null)[] = questions.map(() => null)
   for (const { n, id, environment, status, progress, logs, turn, seq } of found) {

@@ -34,7 +34,7 @@ export type Allowance = { bytes: number }
 
 export type Fetching = { reference: ReferenceLink; to: string; allowance: Allowance; signal: AbortSignal }
 
-/** Fetches references. Each chunk goes to the file at once, so memory stays flat. */
+/** Fetches references. Each chunk is written to the file at once, so memory stays flat. */
 export function createReferenceFetcher({
   resolve,
   // Limit for one reference, from the lookup of its host to its last byte. A picture of 20 MB needs 16 Mbit/s.
@@ -86,7 +86,7 @@ export function createReferenceFetcher({
   return { fetch, close: getter.close }
 }
 
-/** The reference is refused. The message tells the client why. */
+/** The reference is refused. The message is for the client. */
 class Unusable extends Error {
   override name = 'Unusable'
   code = 'unusable' as const

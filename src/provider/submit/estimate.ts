@@ -4,10 +4,10 @@ import { findActiveModel, unknownModel } from '../catalog/catalog.ts'
 import { validateInput } from '../catalog/input.ts'
 import { priceOf } from '../catalog/pricing.ts'
 
-type Asked = { caller: Pick<Caller, 'environment' | 'activations'>; slug: string; input: Record<string, unknown> }
+type Wanted = { caller: Pick<Caller, 'environment' | 'activations'>; slug: string; input: Record<string, unknown> }
 
 /** `POST /v1/models/{model}/estimate` (spec): the credits that submit would reserve for this input. */
-export function estimateCredits(catalog: Catalog, { caller, slug, input }: Asked): number {
+export function estimateCredits(catalog: Catalog, { caller, slug, input }: Wanted): number {
   const model = findActiveModel(catalog, caller, slug)
   if (model === undefined) throw unknownModel(slug)
   return Number(priceOf(model, validateInput(model, input)))

@@ -82,7 +82,8 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
         outcome satisfies never
     }
   }
-  throw inProgress()
+  const message = 'the first request with this Idempotency-Key is still being processed'
+  throw new HttpError(409, 'request_in_progress', message)
 }
 
 /** Reads the position before waking the worker, which would often claim the request first. */
@@ -187,12 +188,4 @@ function answer(
     cancel_url: `${url}/cancel`,
     cost: Number(cost),
   }
-}
-
-function inProgress(): HttpError {
-  return new HttpError(
-    409,
-    'request_in_progress',
-    'the first request with this Idempotency-Key is still being processed',
-  )
 }

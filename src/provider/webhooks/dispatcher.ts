@@ -63,11 +63,15 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal) {
         walk: Object.fromEntries(walk),
       })
       for (const delivery of claimed) start(delivery)
-      for (const [key, goesOnAfter] of Object.entries(walked)) {
-        // A walk that began in the middle continues at the start.
-        if (goesOnAfter !== null || (walk.has(key) && !atEnd.has(key))) isMore = true
-        if (goesOnAfter === null && walk.delete(key)) atEnd.add(key)
-        if (goesOnAfter !== null) walk.set(key, goesOnAfter)
+      for (const [key, continuesAfter] of Object.entries(walked)) {
+        if (continuesAfter !== null) {
+          walk.set(key, continuesAfter)
+          isMore = true
+        } else if (walk.delete(key) && !atEnd.has(key)) {
+          // A walk that began in the middle continues at the start, once.
+          atEnd.add(key)
+          isMore = true
+        }
       }
     }
   }

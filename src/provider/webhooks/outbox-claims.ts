@@ -103,7 +103,7 @@ function statement(request: ClaimRequest): SQL {
       returning ${list(d, ...ofClaim)}
     )
     select (select jsonb_agg(claimed) from claimed) as claimed,
-      (select jsonb_object_agg(key, goes_on_after) from (${walkedSoFar(free)}) walked) as walked`
+      (select jsonb_object_agg(key, continues_after) from (${walkedSoFar(free)}) walked) as walked`
 }
 
 /** Accounts with pending deliveries, after the last account of the previous walk. */
@@ -161,7 +161,7 @@ function walkedSoFar(free: SQL): SQL {
         then coalesce((select host from chosen where account_id = room.account_id order by n desc limit 1),
           given.walk ->> account_id)
         else (select host from seen where account_id = room.account_id and n = ${maxWalked}::int)
-      end as goes_on_after
+      end as continues_after
     from room cross join given where places > 0
     union all
     select '', case
