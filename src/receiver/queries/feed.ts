@@ -25,10 +25,7 @@ const changeSchema = z
   .object({
     position: positionSchema,
     request_id: z.guid(),
-    idempotency_key: z
-      .guid()
-      .nullable()
-      .describe('The Idempotency-Key, if the request was submitted through the receiver.'),
+    idempotency_key: resultRowSchema.shape.idempotency_key,
     status: feedStatusSchema.describe('The status after the change.'),
     media_complete: z.boolean(),
     changed_at: z.iso.datetime(),

@@ -7,6 +7,9 @@ import { results } from '../domain/results-schema.ts'
 import { readWithin } from './deadline.ts'
 import { withIso } from './page.ts'
 import { mediaOf, type Media } from './request-detail.ts'
+import { requestSchema } from './requests.ts'
+
+const { media_complete, progress, queue_position, source_name, external_id } = requestSchema.shape
 
 /** A row of the view `mediadock.results`. */
 export const resultRowSchema = z
@@ -15,7 +18,7 @@ export const resultRowSchema = z
     status: requestStatusSchema,
     model: z.string().nullable(),
     output: z.unknown().describe('The output in the shape of the result endpoint; null without one.'),
-    media_complete: z.boolean().describe('True once all of the result is known.'),
+    media_complete,
     cost: z.number().nullable(),
     error_code: z.string().nullable(),
     error_message: z.string().nullable(),
@@ -30,13 +33,10 @@ export const resultRowSchema = z
       .guid()
       .nullable()
       .describe('The Idempotency-Key, if the request was submitted through the receiver.'),
-    progress: z
-      .int()
-      .nullable()
-      .describe('0 to 100: 100 once COMPLETED, otherwise the highest that a poll has seen; null without one.'),
-    queue_position: z.int().nullable().describe("The place in the provider's queue, if known."),
-    source_name: z.string().describe('The source that the request belongs to.'),
-    external_id: z.string().describe("The source's own id of the request."),
+    progress,
+    queue_position,
+    source_name,
+    external_id,
   })
   .meta({ id: 'ResultRow' })
 export type ResultRow = z.infer<typeof resultRowSchema>
