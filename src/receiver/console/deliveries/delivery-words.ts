@@ -53,11 +53,10 @@ export function verificationSteps(
   const { key_name, t, skew_seconds, window_seconds } = verification
   const late = skew_seconds >= 0
   const isDefault = source_name === defaultSourceName
+  const refused = arrival_log.filter(({ outcome }) => outcome === 'refused')
   // A delivery from the quarantine has the time at which it was refused.
-  const verifiedAgain = arrival_log.some(
-    ({ outcome, arrived_at }) => outcome === 'refused' && arrived_at <= received_at,
-  )
-  const refusedLater = arrival_log.some(({ outcome, arrived_at }) => outcome === 'refused' && arrived_at > received_at)
+  const verifiedAgain = refused.some(({ arrived_at }) => arrived_at <= received_at)
+  const refusedLater = refused.some(({ arrived_at }) => arrived_at > received_at)
   return [
     ...(isDefault
       ? [
@@ -65,19 +64,14 @@ export function verificationSteps(
           html`HMAC-SHA256 over <span class="mono">${t}.</span> and the ${number(bytes)} raw bytes was made with each secret and compared in constant time. ${triedKeys(key_name, keys)}`,
         ]
       : [html`The signature was verified by the rules of the source <b>${foreign(source_name)}</b>.`]),
-    html`${matched(key_name, keys)}`,
+    matched(key_name, keys),
     html`Our clock minus the signed time was <b>${number(skew_seconds, { unit: 's' })}</b> at ${time(received_at, 'clock')}: the sender signed ${late ? `${number(skew_seconds)} s before` : `${number(-skew_seconds)} s after`} it arrived here,
       within the window of ±${window_seconds} s with ${number(window_seconds - Math.abs(skew_seconds))} s to spare.`,
     html`Webhook id and body (SHA-256 <span class="mono">${body_sha256.slice(0, 12)}…</span>) make it delivery <span class="mono">${id.slice(0, 8)}</span>. The same id with the same body again is a duplicate.`,
-    ...(verifiedAgain
-      ? [
-          html`It was refused on arrival, and accepted when the quarantine was verified again. The window is checked against its arrival.`,
-        ]
-      : []),
-    ...(refusedLater
-      ? [html`A later copy was refused; see its arrivals below. That does not change this delivery.`]
-      : []),
-  ]
+    verifiedAgain &&
+      html`It was refused on arrival, and accepted when the quarantine was verified again. The window is checked against its arrival.`,
+    refusedLater && html`A later copy was refused; see its arrivals below. That does not change this delivery.`,
+  ].filter((step) => step !== false)
 }
 
 function triedKeys(matching: string, { all }: Keys): Markup {

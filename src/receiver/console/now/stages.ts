@@ -16,13 +16,14 @@ type Tile = { label: string; value: Markup | string; href: string; note?: Markup
 type Stage = {
   name: string
   about: string
-  tiles: readonly Tile[]
+  /** False leaves out a tile. */
+  tiles: readonly (Tile | false)[]
   line: string
   count: (point: MinutePoint) => number | null
 }
 
 export function stages(now: Now, hour: Minutes | undefined): Markup {
-  return html`<div class="stages">${stagesOf(now).map((stage) => html`<section class="stage" aria-labelledby="stage-${stage.name}"><h2 id="stage-${stage.name}">${stage.name}</h2>${lineOf(stage, hour)}<p class="about soft">${stage.about}</p><div class="tiles now">${stage.tiles.map(tile)}</div></section>`)}</div>`
+  return html`<div class="stages">${stagesOf(now).map((stage) => html`<section class="stage" aria-labelledby="stage-${stage.name}"><h2 id="stage-${stage.name}">${stage.name}</h2>${lineOf(stage, hour)}<p class="about soft">${stage.about}</p><div class="tiles now">${stage.tiles.map((one) => one !== false && tile(one))}</div></section>`)}</div>`
 }
 
 function tile({ label, value, href, note = '', tone = '' }: Tile): Markup {
@@ -83,7 +84,7 @@ function stagesOf(now: Now): Stage[] {
   ]
 }
 
-function tilesOf(now: Now): Record<'received' | 'verified' | 'landed' | 'complete', Tile[]> {
+function tilesOf(now: Now): Record<'received' | 'verified' | 'landed' | 'complete', Stage['tiles']> {
   const { problems, recent, pending, oldest_seconds, parked, overdue, backlog, keys } = now
   const of = (...outcomes: string[]) => recent.by_outcome.filter(({ outcome }) => outcomes.includes(outcome))
   const sum = (rows: Now['recent']['by_outcome']) => rows.reduce((all, { arrivals }) => all + arrivals, 0)
@@ -99,17 +100,13 @@ function tilesOf(now: Now): Record<'received' | 'verified' | 'landed' | 'complet
         href: log,
         note: `${number(sum(of('accepted')))} accepted, ${number(sum(of('duplicate')))} ${sum(of('duplicate')) === 1 ? 'duplicate' : 'duplicates'}`,
       },
-      ...(unavailable.length === 0
-        ? []
-        : [
-            {
-              label: `Answered 503 in ${recent.minutes} min`,
-              value: number(sum(unavailable)),
-              href: `${log}&outcome=unavailable`,
-              note: html`${causesOf(unavailable)}<span class="line">the provider sends them again</span>`,
-              tone: 'bad' as const,
-            },
-          ]),
+      unavailable.length > 0 && {
+        label: `Answered 503 in ${recent.minutes} min`,
+        value: number(sum(unavailable)),
+        href: `${log}&outcome=unavailable`,
+        note: html`${causesOf(unavailable)}<span class="line">the provider sends them again</span>`,
+        tone: 'bad',
+      },
       {
         label: 'Response time (p95)',
         value: number(recent.ack_p95_ms, { decimals: (recent.ack_p95_ms ?? 0) < 100 ? 1 : 0, unit: 'ms' }),

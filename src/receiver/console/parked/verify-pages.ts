@@ -84,15 +84,8 @@ export function verifyRoutes(console: ConsoleDeps): Router {
   router.get('/parked/verified', async (req, res) => {
     const query = queryOf(req)
     const result = parseFilters(resultSchema, without(query, 'part', 'open'))
-    const deliveries =
-      result.ids === undefined
-        ? []
-        : (
-            await listDeliveries(db, {
-              ids: result.ids.split(',').filter((id) => z.guid().safeParse(id).success),
-              limit: maxPageItems,
-            })
-          ).data
+    const ids = result.ids?.split(',').filter((id) => z.guid().safeParse(id).success) ?? []
+    const { data: deliveries } = await listDeliveries(db, { ids, limit: maxPageItems })
     if (query['part'] !== undefined) return sendPage(res, outcome(deliveries, query))
     return sendConsolePage(console, res, { title: 'Verified again', body: resultPage(result, deliveries, query) })
   })

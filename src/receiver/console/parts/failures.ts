@@ -30,6 +30,8 @@ const titles: Record<number, string> = {
   503: 'Not available now',
 }
 
+const unexpected = 'An internal error. The log has the details. Try again, and report it if it repeats.'
+
 /** Answers errors to browsers with a page, to programs with the error envelope. */
 export function failurePage(deps: ConsoleDeps): ErrorRequestHandler {
   return (error, req, res, next) => {
@@ -38,15 +40,13 @@ export function failurePage(deps: ConsoleDeps): ErrorRequestHandler {
       deps.logger,
     )
     if (res.headersSent || req.path.startsWith('/api/') || req.accepts(['json', 'html']) !== 'html') return next(known)
-    if (!(known instanceof HttpError))
+    const failure = known instanceof HttpError ? known : undefined
+    if (!failure)
       deps.logger.error({ err: error, method: req.method, path: req.path }, 'unexpected error while showing a page')
-    const status = known instanceof HttpError ? known.status : 500
+    const { status = 500, headers = {} } = failure ?? {}
+    res.set(headers)
     const title = titles[status] ?? 'Something failed'
-    const text =
-      known instanceof HttpError
-        ? inWords(known)
-        : 'An internal error. The log has the details. Try again, and report it if it repeats.'
-    if (known instanceof HttpError) res.set(known.headers)
+    const text = failure ? inWords(failure) : unexpected
     return sendConsolePage(deps, res, {
       title,
       status,
