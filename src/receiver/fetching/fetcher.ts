@@ -69,19 +69,19 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
     if (sourceOf(deps.keys(), sourceName)) breakers.set(sourceName, breaker)
     const tried: Fetched[] = []
     let onlyStandIn = false
-    for (const { key, by, isOwn, isStandIn } of candidates(deps.keys(), lookup, standIns)) {
+    for (const { key, purpose, inEnvironment, isStandIn } of candidates(deps.keys(), lookup, standIns)) {
       if (onlyStandIn && !isStandIn) break
       const isUnknownSoFar = tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found')
-      if (!isOwn && !lookup.onlySandboxSigned && !isUnknownSoFar) break
-      const answer = await callForResult(deps, lookup, { key, by, breaker })
-      const named = key.name === keyName
-      if (keyName !== undefined && !named && isOwn) learn(standIns, { keyName, key, answer })
+      if (!inEnvironment && !lookup.onlySandboxSigned && !isUnknownSoFar) break
+      const answer = await callForResult(deps, lookup, { key, purpose, breaker })
+      const isNamed = key.name === keyName
+      if (keyName !== undefined && !isNamed && inEnvironment) noteStandIn(standIns, { keyName, key, answer })
       if (isFinal(answer)) return { answer, keyName: key.name }
       tried.push({ answer, keyName: key.name })
       // The named key has no call, so only its stand-in may be used.
-      onlyStandIn ||= named && answer.kind === 'postponed' && answer.reason !== 'unauthorized'
+      onlyStandIn ||= isNamed && answer.kind === 'postponed' && answer.reason !== 'unauthorized'
     }
-    return conclude(tried) ?? { answer: { kind: 'postponed', reason: 'no_key' }, keyName }
+    return combine(tried) ?? { answer: { kind: 'postponed', reason: 'no_key' }, keyName }
   }
 }
 
@@ -92,29 +92,29 @@ function isFinal(answer: ResultAnswer): boolean {
 }
 
 /** Combines answers of which none was final. */
-function conclude(tried: readonly Fetched[]): Fetched | undefined {
-  const silent = tried.find(({ answer }) => answer.kind !== 'not_found')
+function combine(tried: readonly Fetched[]): Fetched | undefined {
+  const other = tried.find(({ answer }) => answer.kind !== 'not_found')
   const notFound = tried.find(({ answer }) => answer.kind === 'not_found')
-  if (!silent || !notFound) return notFound ?? silent
-  const reason = silent.answer.kind === 'postponed' ? silent.answer.reason : silent.answer.kind
+  if (!other || !notFound) return notFound ?? other
+  const reason = other.answer.kind === 'postponed' ? other.answer.reason : other.answer.kind
   return { answer: { kind: 'not_found_yet', reason }, keyName: notFound.keyName }
 }
 
 /** Records that a key reads requests of the named key, so both are of one account. A 404 removes the record. */
-function learn(
+function noteStandIn(
   standIns: Map<string, string>,
   { keyName, key, answer }: { keyName: string; key: GenerationKey; answer: ResultAnswer },
 ): void {
   if (answer.kind === 'result' || answer.kind === 'running') {
-    // Services may track under any name, so the map is bounded. Cleared entries are learnt again.
+    // Services may track under any name, so the map is bounded. Later polls record them again.
     if (standIns.size >= 1000) standIns.clear()
     standIns.set(keyName, key.name)
   }
   if (answer.kind === 'not_found' && standIns.get(keyName) === key.name) standIns.delete(keyName)
 }
 
-/** `isOwn`: the key is of the request's environment, or that is unknown. */
-type Candidate = { key: GenerationKey; by: Purpose; isOwn: boolean; isStandIn: boolean }
+/** A key to try. `inEnvironment`: it is of the request's environment, or that is unknown. */
+type Candidate = { key: GenerationKey; purpose: Purpose; inEnvironment: boolean; isStandIn: boolean }
 
 function candidates(
   keys: Keys,
@@ -124,30 +124,32 @@ function candidates(
   const usable = keys.all.filter((key) => isUsable(key) && storedName(key.source) === sourceName)
   const named = keyName === undefined ? undefined : keys.byName.get(keyName)
   const own = named?.environment ?? environment
-  const isOwn = (key: GenerationKey) => own === undefined || key.environment === own
+  const inEnvironment = (key: GenerationKey) => own === undefined || key.environment === own
   const first = usable.find((key) => key.name === keyName)
   // Only of the same environment: a sandbox key can sign any id, and must not use up a live key's calls.
-  const standIn = usable.find((key) => isOwn(key) && key.name === standIns.get(keyName ?? ''))
+  const standIn = usable.find((key) => inEnvironment(key) && key.name === standIns.get(keyName ?? ''))
   // A key of unknown environment may have leaked its secret, so it gets only a tenth of another key's calls.
   const ofStandIn: Purpose = own === undefined ? 'extra' : purpose
   const known: Candidate[] = [first, standIn].flatMap((key) =>
-    key ? [{ key, by: key === first ? purpose : ofStandIn, isOwn: true, isStandIn: key !== first }] : [],
+    key ? [{ key, purpose: key === first ? purpose : ofStandIn, inEnvironment: true, isStandIn: key !== first }] : [],
   )
   const others = usable.filter((key) => key !== first && key !== standIn)
   const start = (turn * maxOthers) % Math.max(1, others.length)
   const inTurn =
     others.length <= maxOthers ? others : [...others.slice(start), ...others.slice(0, start)].slice(0, maxOthers)
   // Without a named key, the request is attributed to no key, so any key may complete it.
-  const by: Purpose = keyName === undefined ? purpose : 'extra'
-  const unknown: Candidate[] = inTurn.map((key) => ({ key, by, isOwn: isOwn(key), isStandIn: false }))
-  return [...known, ...unknown.toSorted((a, b) => Number(b.isOwn) - Number(a.isOwn))]
+  const ofOthers: Purpose = keyName === undefined ? purpose : 'extra'
+  const unknown: Candidate[] = inTurn.map((key) => {
+    return { key, purpose: ofOthers, inEnvironment: inEnvironment(key), isStandIn: false }
+  })
+  return [...known, ...unknown.toSorted((a, b) => Number(b.inEnvironment) - Number(a.inEnvironment))]
 }
 
 /** Makes one call for the result of a request, if the provider and the key may be called now. */
 async function callForResult(
   deps: FetcherDeps,
   { requestId, jobId, model, signal, onGranted }: ResultLookup,
-  { key, by, breaker }: Pick<Candidate, 'key' | 'by'> & { breaker: ProviderBreaker },
+  { key, purpose, breaker }: Pick<Candidate, 'key' | 'purpose'> & { breaker: ProviderBreaker },
 ): Promise<ResultAnswer> {
   const postponed = (reason: string) => {
     const outcome = `not_asked_${reason}`
@@ -162,7 +164,7 @@ async function callForResult(
     const outcome = await callProvider(deps, {
       operation: 'result',
       key,
-      purpose: by,
+      purpose,
       call: (api) => key.source.kind.fetchResult({ jobId, model }, api),
       signal,
       factsOf: (of) => ({ request_id: requestId, ...(isCut(of) ? { outcome: 'cut' } : { detail: detailOf(of) }) }),
