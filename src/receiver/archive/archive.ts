@@ -16,9 +16,7 @@ export const archive: SliceWithPages = {
   internal: async () => ({ routes: (await import('./archived-files-api.ts')).archivedFiles }),
 }
 
-/** Returns the problems of the archive; none without MEDIA_ARCHIVE. */
-export function archiveProblems(archive: ArchiveState | undefined, now: Date): Problem[] {
-  if (archive === undefined) return []
+export function archiveProblems(archive: ArchiveState, now: Date): Problem[] {
   const { gone, gone_requests, gone_trouble, failed, failed_requests, failed_trouble } = archive
   const problems = [...waitingProblem(archive, now), ...expiringProblem(archive, now)]
   if (gone > 0) {
