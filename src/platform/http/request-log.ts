@@ -7,11 +7,16 @@ import type { Logger } from '../logger.ts'
 /** The log line of an exchange, instead of method and path. `silent` suppresses the line. */
 export type LogNote = { message: string; fields: Record<string, unknown> } | 'silent'
 
-const notes = new WeakMap<ServerResponse, LogNote>()
+declare module 'http' {
+  interface ServerResponse {
+    /** Set by noteForLog(). A WeakMap would be slow for one entry per answer. */
+    logNote?: LogNote
+  }
+}
 
 /** Sets the log line of an exchange. It is written when the answer ends, or now if the client has already gone. */
 export function noteForLog(res: ServerResponse, note: LogNote): void {
-  notes.set(res, note)
+  res.logNote = note
   if (note !== 'silent' && res.closed) res.log[levelOf(res)](note.fields, note.message)
 }
 
@@ -29,10 +34,10 @@ export function requestLogger(logger: Logger): RequestHandler {
     autoLogging: { ignore: ({ url }) => url === '/healthz' || url === '/readyz' || url === '/metrics' },
     customSuccessObject: (req, res, { responseTime }) => describe(req, res, responseTime),
     customErrorObject: (req, res, _error, { responseTime }) => describe(req, res, responseTime),
-    customSuccessMessage: (_req, res) => messageOf(notes.get(res)) ?? 'request answered',
-    customErrorMessage: (_req, res) => messageOf(notes.get(res)) ?? 'request failed',
+    customSuccessMessage: (_req, res) => messageOf(res.logNote) ?? 'request answered',
+    customErrorMessage: (_req, res) => messageOf(res.logNote) ?? 'request failed',
     customLogLevel: (_req, res) => {
-      const note = notes.get(res)
+      const note = res.logNote
       if (note === 'silent') return 'silent'
       return note || res.statusCode < 400 || res.statusCode >= 500 || mayLogRefusal() ? levelOf(res) : 'silent'
     },
@@ -54,7 +59,7 @@ function messageOf(note: LogNote | undefined): string | undefined {
 }
 
 function describe(req: IncomingMessage, res: ServerResponse, ms: number): Record<string, unknown> {
-  const note = notes.get(res)
+  const note = res.logNote
   if (note !== undefined && note !== 'silent') return note.fields
   return { method: req.method, path: pathOf(wholeUrlOf(req)), status: res.statusCode, ms }
 }
