@@ -54,11 +54,11 @@ export async function withEmptyDatabase(): Promise<string> {
   return adminUrl.replace(/postgres$/, name)
 }
 
+const admins = new Map<string, postgres.Sql>()
+
+/** All files of a process share these clients. They disconnect when they are idle. */
 async function asAdmin(url: string, work: (admin: postgres.Sql) => Promise<unknown>): Promise<void> {
-  const admin = postgres(url, { max: 1, onnotice: () => {} })
-  try {
-    await work(admin)
-  } finally {
-    await admin.end({ timeout: 5 })
-  }
+  const admin = admins.get(url) ?? postgres(url, { max: 2, idle_timeout: 5, onnotice: () => {} })
+  admins.set(url, admin)
+  await work(admin)
 }
