@@ -151,54 +151,57 @@ it.runIf(long)('counts arrivals that were answered 503 apart from refused ones',
   expect(await tile(page, 'Refused')).toBe('Refused in 5 min 0 none')
 })
 
-it('a bad deploy parks deliveries that a trigger refuses: the dry run reports it, and after the fix another replica replays them', async () => {
-  const { sql } = database
-  for (let n = 0; n < 30; n += 1) await deliver(receiver.webhookUrl, okAudio().body)
-  await settled()
-  await sql`delete from mediadock.media`
-  await sql`delete from mediadock.requests`
-  await sql`update mediadock.deliveries set parked_reason = 'landing_failed'`
-  await sql.unsafe(`create function refuse() returns trigger language plpgsql as $$ begin raise exception 'the ledger is closed'; end $$;
+it.runIf(long)(
+  'a bad deploy parks deliveries that a trigger refuses: the dry run reports it, and after the fix another replica replays them',
+  async () => {
+    const { sql } = database
+    for (let n = 0; n < 30; n += 1) await deliver(receiver.webhookUrl, okAudio().body)
+    await settled()
+    await sql`delete from mediadock.media`
+    await sql`delete from mediadock.requests`
+    await sql`update mediadock.deliveries set parked_reason = 'landing_failed'`
+    await sql.unsafe(`create function refuse() returns trigger language plpgsql as $$ begin raise exception 'the ledger is closed'; end $$;
     create constraint trigger refuse after insert on mediadock.requests deferrable initially deferred for each row execute function refuse()`)
 
-  const page = await open()
-  const banner = wrong(page).locator('[data-cause="parked:landing_failed"]')
-  await banner.getByText(/^30 deliveries parked in the last hour/).waitFor()
-  await banner.getByRole('link').click()
-  await page.getByRole('link', { name: 'Replay all of these…' }).click()
-  await page.getByText('A dry run of the newest 20 of them: all 20 would fail. Nothing has been changed.').waitFor()
-  const said = page.getByText('the ledger is closed')
-  expect(await said.count()).toBe(1)
-  expect(await page.locator('.failures').innerText()).toMatch(
-    /^20 deliveries: Postgres refuses its rows: the ledger is closed \(P0001\)/,
-  )
-  await shoot(page, 'look-replay-refused')
-  await page.getByRole('button', { name: 'Replay 30 anyway' }).click()
-  await page.getByText('0 replayed, 30 parked again for the reasons below.').waitFor()
-  expect(await said.count()).toBe(1)
-  expect(await page.locator('.failures').innerText()).toMatch(/^30 deliveries: /)
-  await shoot(page, 'look-replay-failed')
+    const page = await open()
+    const banner = wrong(page).locator('[data-cause="parked:landing_failed"]')
+    await banner.getByText(/^30 deliveries parked in the last hour/).waitFor()
+    await banner.getByRole('link').click()
+    await page.getByRole('link', { name: 'Replay all of these…' }).click()
+    await page.getByText('A dry run of the newest 20 of them: all 20 would fail. Nothing has been changed.').waitFor()
+    const said = page.getByText('the ledger is closed')
+    expect(await said.count()).toBe(1)
+    expect(await page.locator('.failures').innerText()).toMatch(
+      /^20 deliveries: Postgres refuses its rows: the ledger is closed \(P0001\)/,
+    )
+    await shoot(page, 'look-replay-refused')
+    await page.getByRole('button', { name: 'Replay 30 anyway' }).click()
+    await page.getByText('0 replayed, 30 parked again for the reasons below.').waitFor()
+    expect(await said.count()).toBe(1)
+    expect(await page.locator('.failures').innerText()).toMatch(/^30 deliveries: /)
+    await shoot(page, 'look-replay-failed')
 
-  // Outside: the trigger is fixed. The replica on which one is working ends, and another is looked at.
-  await sql`drop trigger refuse on mediadock.requests`
-  await page.getByRole('link', { name: 'To the deliveries' }).click()
-  await page.getByRole('link', { name: 'Replay all that match…' }).click()
-  await page.getByText('A dry run of the newest 20 of them: 20 would change what is stored').waitFor()
-  const button = page.getByRole('button', { name: 'Replay 30' })
-  const below = await page.evaluate(
-    `(() => { const y = (selector) => document.querySelector(selector).getBoundingClientRect().top; return y('.confirm > .inline') > y('details.change') })()`,
-  )
-  expect(below).toBe(true)
-  await button.click()
-  await page.getByText('30 replayed, 30 changed something.').waitFor()
-  expect(await sql`select from mediadock.results where landed_at is not null`).toHaveLength(30)
-  const other = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
-  onTestFinished(() => other.stop())
-  const there = await openPage(browser, `${other.internalUrl}${new URL(page.url()).pathname.slice(1)}`)
-  await there.getByText('30 replayed, 30 changed something.').waitFor()
-  const audit = await sql`select detail from mediadock.audit where action = 'replay_many' order by id desc limit 1`
-  expect(audit[0]?.['detail']).toMatchObject({ count: 30, requeued: 30 })
-})
+    // Outside: the trigger is fixed. The replica on which one is working ends, and another is looked at.
+    await sql`drop trigger refuse on mediadock.requests`
+    await page.getByRole('link', { name: 'To the deliveries' }).click()
+    await page.getByRole('link', { name: 'Replay all that match…' }).click()
+    await page.getByText('A dry run of the newest 20 of them: 20 would change what is stored').waitFor()
+    const button = page.getByRole('button', { name: 'Replay 30' })
+    const below = await page.evaluate(
+      `(() => { const y = (selector) => document.querySelector(selector).getBoundingClientRect().top; return y('.confirm > .inline') > y('details.change') })()`,
+    )
+    expect(below).toBe(true)
+    await button.click()
+    await page.getByText('30 replayed, 30 changed something.').waitFor()
+    expect(await sql`select from mediadock.results where landed_at is not null`).toHaveLength(30)
+    const other = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+    onTestFinished(() => other.stop())
+    const there = await openPage(browser, `${other.internalUrl}${new URL(page.url()).pathname.slice(1)}`)
+    await there.getByText('30 replayed, 30 changed something.').waitFor()
+    const audit = await sql`select detail from mediadock.audit where action = 'replay_many' order by id desc limit 1`
+    expect(audit[0]?.['detail']).toMatchObject({ count: 30, requeued: 30 })
+  },
+)
 
 it.runIf(long)('a silent reconciler is critical, and one click runs it', async () => {
   const hourly = await startTestReceiver({
@@ -240,10 +243,7 @@ it('a delivery that keeps failing shows why it waits', async () => {
   })
   await locked.promise
   await deliver(receiver.webhookUrl, okAudio(id).body)
-  await eventually(
-    async () => (await database.sql`select from mediadock.inbox where trouble is not null`).length === 1,
-    30_000,
-  )
+  await eventually(async () => (await database.sql`select from mediadock.inbox where trouble is not null`).length === 1)
   const [delivery] = await database.sql`select id from mediadock.deliveries`
   const page = await open(`deliveries/${delivery?.['id']}`)
   const lead = await page.locator('.lead').innerText()

@@ -277,7 +277,7 @@ const drills: Drill[] = [
         const copies = await place.database.sql`select from mediadock.media_copies where state = 'waiting'`
         const failed = await place.database.sql`select from mediadock.media_copies where fault = 'store'`
         return copies.length === 11 && failed.length >= 1
-      }, 30_000)
+      })
     },
     alarms: ['archive_store'],
     says: /The archive cannot be written, and 11 media wait for a copy\. The error: .*\. It is unknown when their links end.*; copying then continues\./,
@@ -392,10 +392,7 @@ it('shows an archived picture that has no thumbnail itself', async () => {
   const { database, receiver } = await startPlace({
     settings: async () => ({ mediaArchive: { kind: 'file', root: await folder() } }),
   })
-  await eventually(
-    async () => (await database.sql`select from mediadock.media where sha256 is not null`).length >= 8,
-    30_000,
-  )
+  await eventually(async () => (await database.sql`select from mediadock.media where sha256 is not null`).length >= 8)
   await database.sql`update mediadock.archived_files set has_thumbnail = false`
   const page = await openPage(browser, receiver.internalUrl, { expectProblems: true })
 

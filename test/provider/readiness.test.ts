@@ -29,9 +29,9 @@ describe("the provider's GET /readyz", () => {
       await sql`lock table provider.migrations in access exclusive mode`
       const answers = Array.from({ length: 100 }, ready)
       expect(new Set(await Promise.all(answers))).toEqual(new Set([200]))
-      await eventually(async () => (await ready()) === 503, 5000)
+      await eventually(async () => (await ready()) === 503)
     })
-    await eventually(async () => (await ready()) === 200, 5000)
+    await eventually(async () => (await ready()) === 200)
   })
 
   it('is 503 while Postgres is read-only or a migration is missing', async () => {
@@ -40,13 +40,13 @@ describe("the provider's GET /readyz", () => {
     const name = new URL(database.url).pathname.slice(1)
     await sql.unsafe(`alter database ${name} set default_transaction_read_only = on`)
     await sql`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name} and application_name = 'mediadock'`
-    await eventually(async () => (await ready()) === 503, 5000)
+    await eventually(async () => (await ready()) === 503)
     await sql.unsafe(`alter database ${name} reset default_transaction_read_only`)
-    await eventually(async () => (await ready()) === 200, 5000)
+    await eventually(async () => (await ready()) === 200)
     await sql`alter table provider.migrations rename to put_aside`
-    await eventually(async () => (await ready()) === 503, 5000)
+    await eventually(async () => (await ready()) === 503)
     await sql`alter table provider.put_aside rename to migrations`
-    await eventually(async () => (await ready()) === 200, 5000)
+    await eventually(async () => (await ready()) === 200)
   })
 
   it('is 503 as soon as a stop begins, while calls are still answered', async () => {
@@ -73,7 +73,7 @@ describe("the provider's GET /readyz", () => {
     const base = `http://127.0.0.1:${laptop.ports.PROVIDER_PORT}`
     await eventually(async () => (await fetch(`${base}/readyz`)).status === 200)
     program.kill('SIGTERM')
-    await eventually(async () => (await fetch(`${base}/readyz`)).status === 503, 1500)
+    await eventually(async () => (await fetch(`${base}/readyz`)).status === 503, 4000)
     expect((await fetch(`${base}/v1/models`)).status).toBe(401)
     expect(await program.exit).toEqual({ code: 0, signal: null })
   })

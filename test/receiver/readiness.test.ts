@@ -24,10 +24,10 @@ describe('GET /readyz', () => {
     expect(await ready()).toEqual([200, 200])
     proxy.swallowAfter(0)
     expect(await ready()).toEqual([200, 200])
-    await eventually(async () => (await ready()).every((status) => status === 503), 5000)
+    await eventually(async () => (await ready()).every((status) => status === 503))
     proxy.passOn()
     proxy.cut()
-    await eventually(async () => (await ready()).every((status) => status === 200), 5000)
+    await eventually(async () => (await ready()).every((status) => status === 200))
   })
 
   it('is 503 while Postgres is read-only, and 200 again afterwards', async () => {
@@ -39,16 +39,16 @@ describe('GET /readyz', () => {
       sql`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name} and application_name = 'mediadock'`
     await sql.unsafe(`alter database ${name} set default_transaction_read_only = on`)
     await reconnect()
-    await eventually(async () => (await ready()).every((status) => status === 503), 5000)
+    await eventually(async () => (await ready()).every((status) => status === 503))
     await sql.unsafe(`alter database ${name} reset default_transaction_read_only`)
-    await eventually(async () => (await ready()).every((status) => status === 200), 5000)
+    await eventually(async () => (await ready()).every((status) => status === 200))
   })
 
   it('is 503 while a migration is missing', async () => {
     const { url, sql } = await withTestDatabase()
     const { ready } = await askReadiness(url)
     await sql`delete from mediadock.migrations where id = (select max(id) from mediadock.migrations)`
-    await eventually(async () => (await ready()).every((status) => status === 503), 5000)
+    await eventually(async () => (await ready()).every((status) => status === 503))
   })
 })
 
@@ -65,11 +65,11 @@ it('logs each change of readiness once, with its cause', async () => {
   })
   onTestFinished(readiness.stop)
   proxy.swallowAfter(0)
-  await eventually(() => !readiness.isReady(), 5000)
+  await eventually(() => !readiness.isReady())
   await eventually(() => proxy.accepted() >= 3)
   proxy.passOn()
   proxy.cut()
-  await eventually(() => readiness.isReady(), 5000)
+  await eventually(() => readiness.isReady())
   expect(lines.map((line) => line.match(/"msg":"(\w+ ?\w*):/)?.[1])).toEqual(['ready', 'not ready', 'ready'])
   expect(lines[1]).toContain('no answer in time (deadline)')
 })

@@ -70,7 +70,7 @@ describe.each(usualServers)("on %s: the holder of one key's secret", (server) =>
             .length === 1
         )
       })
-      expect(performance.now() - started).toBeLessThan(3000)
+      expect(performance.now() - started).toBeLessThan(20_000)
     },
   )
 

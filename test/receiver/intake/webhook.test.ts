@@ -46,7 +46,7 @@ async function raw(text: string | Buffer, { keepOpen = false } = {}): Promise<st
   let answer = ''
   socket.on('data', (chunk) => (answer += chunk.toString()))
   socket.on('error', () => {})
-  await eventually(() => /\r\n\r\n[\s\S]*\}/.test(answer) || socket.closed, 35_000)
+  await eventually(() => /\r\n\r\n[\s\S]*\}/.test(answer) || socket.closed)
   socket.destroy()
   return answer
 }

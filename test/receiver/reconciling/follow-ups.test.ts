@@ -50,10 +50,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
       async () => (await database.sql`select from mediadock.results where landed_at is not null`).length === 3,
     )
     stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
-    await eventually(
-      async () => (await database.sql`select from mediadock.results where media_complete`).length === 3,
-      8000,
-    )
+    await eventually(async () => (await database.sql`select from mediadock.results where media_complete`).length === 3)
     expect(await database.sql`select from mediadock.reconcile_runs`).toHaveLength(0)
   })
 

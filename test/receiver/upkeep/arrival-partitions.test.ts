@@ -160,9 +160,8 @@ describe.each(usualServers)('a receiver that starts while a dump runs on the %s 
       expect((await deliver(receiver.webhookUrl, failed(randomUUID()).body)).status).toBe(200)
       await eventually(async () => (await placesOf(database, new Date())).includes('mediadock.arrivals_other'))
       await endDump()
-      await eventually(
-        async () => (await placesOf(database, new Date())).includes(`mediadock.arrivals_${dayOf(new Date())}`),
-        20_000,
+      await eventually(async () =>
+        (await placesOf(database, new Date())).includes(`mediadock.arrivals_${dayOf(new Date())}`),
       )
     } finally {
       await receiver.stop()
