@@ -46,8 +46,8 @@ export function deliveriesRoutes(console: ConsoleDeps): Router {
   router.get(path, async (req, res) => {
     const isLog = queryOf(req)['view'] === 'arrivals'
     if (rememberColumns(isLog ? arrivalList : deliveryList, req, res)) return
-    const { status, body } = isLog ? await arrivalsView(console, req) : await deliveriesView(console, req)
-    sendConsolePage(console, res, { title: 'Deliveries', status, body })
+    const view = isLog ? await arrivalsView(console, req) : await deliveriesView(console, req)
+    sendConsolePage(console, res, { title: 'Deliveries', ...view })
   })
   for (const exported of exportedFiles) {
     router.get(`/${exported.what}.${exported.format}`, (req, res) =>
@@ -57,7 +57,7 @@ export function deliveriesRoutes(console: ConsoleDeps): Router {
   return router
 }
 
-type View = { status: number; body: Markup }
+type View = { about: string; status: number; body: Markup }
 
 const ids: readonly Field[] = [
   { name: 'request_id', label: 'Request id', more: true },
@@ -96,7 +96,8 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
     return html`<div class="above-table">${bulkBar(filters, data.length)} ${columnChooser(deliveryList, query, names)}</div>
       <div class="card table-card">${listTable({ label: 'Deliveries', ...shown, items: data, empty: emptyDeliveries(filters, console) })}</div>`
   })
-  return { status, body: html`${head(query)} ${body}` }
+  const about = 'Every accepted delivery once, with its outcome.'
+  return { about, status, body: html`${viewTabs(query)} ${body}` }
 }
 
 async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
@@ -124,8 +125,11 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
       <div class="card table-card">${arrivalsTable('Arrivals', data, { names, rowsId: 'arrivals', empty: emptyArrivals(filters, console) })}</div>`
   })
   const isFolded = value?.listed.data.some(({ folded }) => folded > 0)
-  return { status, body: html`${head(query, isFolded)} ${body}` }
+  const about = `Every webhook as it arrived and how it was answered, refused ones included.${isFolded ? flood : ''}`
+  return { about, status, body: html`${viewTabs(query)} ${body}` }
 }
+
+const flood = ' In a flood, one row counts further webhooks that were refused for one cause in one minute (+N).'
 
 const selectColumn: ListColumn<DeliveryEntry> = {
   name: 'select',
@@ -136,22 +140,18 @@ const selectColumn: ListColumn<DeliveryEntry> = {
 }
 
 /** The link to the other tab keeps the filters that both tabs offer. */
-function head(query: Query, isFolded = false): Markup {
+function viewTabs(query: Query): Markup {
   const arrivals = query['view'] === 'arrivals'
   const common = Object.keys(arrivalFiltersSchema.shape).filter((name) => name !== 'outcome' && name !== 'reason')
   const shared = Object.fromEntries(common.map((name) => [name, query[name]]))
-  return html`<div class="head">
-      <h1>Deliveries</h1>
-      <span class="soft">${arrivals ? 'Every webhook as it arrived and how it was answered, refused ones included.' : 'Every accepted delivery once, with its outcome.'}${isFolded ? ' In a flood, one row counts further webhooks that were refused for one cause in one minute (+N).' : ''}</span>
-    </div>
-    ${tabs('View', [
-      { label: 'Deliveries', href: arrivals ? linkTo(path, shared) : linkTo(path, query), current: !arrivals },
-      {
-        label: 'Arrivals',
-        href: arrivals ? linkTo(path, query) : linkTo(path, { ...shared, view: 'arrivals' }),
-        current: arrivals,
-      },
-    ])}`
+  return tabs('View', [
+    { label: 'Deliveries', href: arrivals ? linkTo(path, shared) : linkTo(path, query), current: !arrivals },
+    {
+      label: 'Arrivals',
+      href: arrivals ? linkTo(path, query) : linkTo(path, { ...shared, view: 'arrivals' }),
+      current: arrivals,
+    },
+  ])
 }
 
 /** The actions for the selected rows, or for all that match the filters. */
