@@ -28,9 +28,7 @@ export const subscriptionNameSchema = z
   )
 export const placeSchema = z
   .union([z.enum(['oldest', 'newest']), z.int().min(1)], 'must be oldest, newest or a position of the feed')
-  .meta({
-    description: 'Where to start: at the oldest change that is kept, with changes from now on, or after a position.',
-  })
+  .describe('Where to start: at the oldest change that is kept, with changes from now on, or after a position.')
 export type FeedPlace = z.infer<typeof placeSchema>
 
 export const newSubscriptionSchema = z.strictObject({

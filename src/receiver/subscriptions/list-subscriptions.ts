@@ -11,22 +11,23 @@ export const subscriptionSchema = z
   .object({
     name: z.string(),
     url: z.string(),
-    state: z.enum(['active', 'failing', 'paused', 'stopped']).meta({
-      description:
+    state: z
+      .enum(['active', 'failing', 'paused', 'stopped'])
+      .describe(
         '`failing`: the last post was not answered 2xx, and is retried. `paused`: by an operator. `stopped`: ' +
-        'automatically, see stop_reason.',
-    }),
-    position: z.int().meta({ description: 'All changes up to here were answered 2xx or skipped by the filter.' }),
-    backlog: z.int().meta({
-      description: `Changes after its position, including those that its filter skips. Counted up to ${maxCounted}.`,
-    }),
+          'automatically, see stop_reason.',
+      ),
+    position: z.int().describe('All changes up to here were answered 2xx or skipped by the filter.'),
+    backlog: z
+      .int()
+      .describe(`Changes after its position, including those that its filter skips. Counted up to ${maxCounted}.`),
     oldest_unsent_at: z.iso
       .datetime()
       .nullable()
-      .meta({ description: 'The time of the next change after its position; null without one.' }),
+      .describe('The time of the next change after its position; null without one.'),
     filter: feedFilterSchema,
-    retry_hours: z.int().meta({ description: 'How long failures are retried before the subscription stops.' }),
-    failures: z.int().meta({ description: 'The number of consecutive failures.' }),
+    retry_hours: z.int().describe('How long failures are retried before the subscription stops.'),
+    failures: z.int().describe('The number of consecutive failures.'),
     failing_since: z.iso.datetime().nullable(),
     next_attempt_at: z.iso.datetime(),
     last_error: z.string().nullable(),

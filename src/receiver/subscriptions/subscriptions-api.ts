@@ -18,7 +18,7 @@ import {
 } from './acts.ts'
 import { listSubscriptions, subscriptionSchema } from './list-subscriptions.ts'
 
-const secretSchema = z.string().meta({ description: 'The secret that signs each post. It is not shown again.' })
+const secretSchema = z.string().describe('The secret that signs each post. It is not shown again.')
 const addedSchema = z
   .object({ name: z.string(), url: z.string(), position: z.int(), secret: secretSchema })
   .meta({ id: 'AddedSubscription' })

@@ -46,12 +46,11 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
   }
   const show = async (res: Response, above: Markup | '' = '') => {
     const now = clock()
-    const words = 'Each change of a result is posted to these services: signed, and in order for each request.'
-    const body = html`<div class="head"><h1>Subscriptions</h1><span class="soft">${words}</span></div>
-      ${above}
+    const about = 'Each change of a result is posted to these services: signed, and in order for each request.'
+    const body = html`${above}
       <div class="card table-card">${subscriptionsTable(await listSubscriptions(db), now)}</div>
       ${card('New subscription', addForm())}`
-    sendConsolePage(console, res, { title: 'Subscriptions', body })
+    sendConsolePage(console, res, { title: 'Subscriptions', about, body })
   }
   /** Does an action and records it in the audit log. An unknown name is a 404. */
   const doing = async <T extends object>(
