@@ -2,15 +2,11 @@ import path from 'node:path'
 import express from 'express'
 import type { ErrorRequestHandler, Response } from 'express'
 import { HttpError, methodNotAllowed, notFound } from '../../platform/http/http.ts'
+import { mediaTypes } from '../engines/media-store.ts'
 
-/** The served types. Other extensions are never served. */
-const contentTypes: Record<string, string> = {
-  '.png': 'image/png',
-  '.webp': 'image/webp',
-  '.jpg': 'image/jpeg',
-  '.mp4': 'video/mp4',
-  '.mp3': 'audio/mpeg',
-  '.wav': 'audio/wav',
+/** The type of a served file. Other extensions are never served. */
+function contentTypeOf(file: string): string | undefined {
+  return Object.entries(mediaTypes).find(([extension]) => path.extname(file) === `.${extension}`)?.[1]
 }
 
 /**
@@ -21,7 +17,7 @@ export function serveMedia(mediaDir: string): express.Router {
   const router = express.Router({ caseSensitive: true })
   router.use((req, res, next) => {
     if (req.method !== 'GET' && req.method !== 'HEAD') return methodNotAllowed('GET', 'HEAD')(req, res, next)
-    if (contentTypes[path.extname(req.path)] === undefined) return notFound(req, res, next)
+    if (contentTypeOf(req.path) === undefined) return notFound(req, res, next)
     return next()
   })
   router.use(
@@ -41,7 +37,7 @@ export function serveMedia(mediaDir: string): express.Router {
 
 function setMediaHeaders(res: Response, file: string): void {
   res.set({
-    'Content-Type': contentTypes[path.extname(file)] ?? 'application/octet-stream',
+    'Content-Type': contentTypeOf(file) ?? 'application/octet-stream',
     // The name contains a digest of the content, so it is a strong tag that is equal on every replica.
     ETag: `"${path.basename(file)}"`,
     'X-Content-Type-Options': 'nosniff',

@@ -5,7 +5,7 @@ import { action, confirmation, facts, moment, numbers, table, tabs } from '../..
 import { type CreatedKey, type KeyListing, listedRows } from '../accounts/keys.ts'
 import { faultsSchema } from '../domain/faults.ts'
 import { movementTable } from './activity-pages.ts'
-import { accountLink, badge } from './parts.ts'
+import { accountLink, badge, accountPath } from './parts.ts'
 import type { AccountRow, EntryRow } from './reads.ts'
 
 export function accountsPage(accounts: readonly AccountRow[]): Markup {
@@ -30,10 +30,6 @@ export function accountsPage(accounts: readonly AccountRow[]): Markup {
 export const accountTabs = ['keys', 'ledger'] as const
 export type AccountTab = (typeof accountTabs)[number]
 
-export function pathOf(account: string): string {
-  return `/accounts/${encodeURIComponent(account)}`
-}
-
 export type AccountView = { account: string; available: string; tab: AccountTab; body: Markup }
 
 /** An account: its credits, its keys or its ledger, and links to the lists of all accounts. */
@@ -48,7 +44,7 @@ export function accountPage({ account, available, tab: current, body }: AccountV
     ${tabs('Account', [
       ...accountTabs.map((tab) => ({
         label: own[tab],
-        href: `${pathOf(account)}?tab=${tab}`,
+        href: `${accountPath(account)}?tab=${tab}`,
         current: tab === current,
       })),
       ...Object.entries(lists).map(([path, label]) => ({ label, href: `/${path}?${of}`, current: false })),
@@ -70,7 +66,7 @@ export function keysTab(account: string, { pages, ...view }: KeysView): Markup {
 
 export function ledgerTab(account: string, entries: readonly EntryRow[], pages: Markup): Markup {
   return html`<section class="card">
-      <form class="inline" method="post" action="${pathOf(account)}/credits">
+      <form class="inline" method="post" action="${accountPath(account)}/credits">
         <input type="hidden" name="id" value="${randomUUID()}" autocomplete="off" />
         <label>Credits to grant <input name="credits" inputmode="decimal" required /></label>
         <button>Grant</button>
@@ -157,7 +153,7 @@ export function revokePage({ id, account, name, environment, hint }: KeyListing)
       tone: 'danger',
       fields: { account },
     },
-    back: pathOf(account),
+    back: accountPath(account),
   })}`
 }
 

@@ -14,6 +14,7 @@ import { audited } from '../operating/audit.ts'
 import * as commands from '../operating/commands.ts'
 import type { ProviderSettings } from '../settings.ts'
 import type { SubmitDeps } from '../submit/submit.ts'
+import { accountPath } from './parts.ts'
 
 /** Omits `by`, so that a change compiles only with the actor from actingIn(). */
 export type ConsoleDeps = Omit<commands.CommandDeps, 'by'> &
@@ -70,7 +71,7 @@ export function accountActions(
   router.post('/keys/:id/revoke', readForm, async (req, res) => {
     const { account } = form(req, ofAccountSchema)
     await commands.revokeKey(actingIn(deps, req), idOf(req))
-    res.redirect(303, `/accounts/${encodeURIComponent(account)}`)
+    res.redirect(303, accountPath(account))
   })
   router.post('/keys/:id/faults', readForm, async (req, res) => {
     await commands.setFaults(actingIn(deps, req), idOf(req), faultsOf(req))
@@ -84,7 +85,7 @@ export function accountActions(
     const { id, credits } = form(req, creditsSchema)
     const account = String(req.params['account'])
     await commands.grantCredits(actingIn(deps, req), { account, credits, id })
-    res.redirect(303, `/accounts/${encodeURIComponent(account)}`)
+    res.redirect(303, accountPath(account))
   })
   router.post('/requests/:id/cancel', async (req, res) => {
     await commands.cancelRequest(actingIn(deps, req), idOf(req))

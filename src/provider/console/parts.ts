@@ -61,8 +61,12 @@ export function pollsIn(req: Request): number {
   return z.coerce.number().int().min(1).max(maxPolls).catch(maxPolls).parse(req.query['polls'])
 }
 
+export function accountPath(account: string): string {
+  return `/accounts/${encodeURIComponent(account)}`
+}
+
 export function accountLink(account: string): Markup {
-  return html`<a href="/accounts/${encodeURIComponent(account)}">${account}</a>`
+  return html`<a href="${accountPath(account)}">${account}</a>`
 }
 
 export function requestLink(id: string): Markup {

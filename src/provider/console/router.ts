@@ -20,7 +20,6 @@ import {
   faultsPage,
   keysTab,
   ledgerTab,
-  pathOf,
   revokePage,
 } from './account-pages.ts'
 import { accountActions, type ConsoleDeps, refuseNul } from './actions.ts'
@@ -31,7 +30,7 @@ import { showDeliveries } from './delivery-page.ts'
 import { listPages } from './list-page.ts'
 import { showModels } from './model-routes.ts'
 import { rowsShown } from './newest-first.ts'
-import type { Show } from './parts.ts'
+import { accountPath, type Show } from './parts.ts'
 import { listAccounts, listEntries, readBalance, readLastRequests } from './reads.ts'
 import { showRequest } from './request-page.ts'
 import { showRequests } from './requests-page.ts'
@@ -150,7 +149,7 @@ async function accountTab(deps: ConsoleDeps, req: Request, account: string, tab:
   const { db } = deps
   const { before: given } = req.query
   const pages = (older: string | undefined) =>
-    listPages(pathOf(account), { tab }, { isFirst: given === undefined, older })
+    listPages(accountPath(account), { tab }, { isFirst: given === undefined, older })
   switch (tab) {
     case 'keys': {
       const before = requestIdSchema.safeParse(given).data

@@ -4,7 +4,16 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import type { EngineJob } from './engine.ts'
 
-export type MediaExtension = 'png' | 'webp' | 'jpg' | 'mp4' | 'mp3' | 'wav'
+/** The media that are stored and served, by extension. */
+export const mediaTypes = {
+  png: 'image/png',
+  webp: 'image/webp',
+  jpg: 'image/jpeg',
+  mp4: 'video/mp4',
+  mp3: 'audio/mpeg',
+  wav: 'audio/wav',
+} as const
+export type MediaExtension = keyof typeof mediaTypes
 
 type Place = Pick<EngineJob, 'mediaDir' | 'mediaUrl' | 'requestId'>
 
@@ -50,7 +59,7 @@ export function mediaPath({ baseUrl, mediaUrl }: Pick<MediaHost, 'baseUrl' | 'me
   return own.startsWith('/v1') ? '/media' : own
 }
 
-const fileBelowMedia = /^[0-9a-z-]{1,64}\/[0-9a-z-]{1,128}\.(?:png|webp|jpg|mp4|mp3|wav)$/
+const fileBelowMedia = new RegExp(`^[0-9a-z-]{1,64}/[0-9a-z-]{1,128}\\.(?:${Object.keys(mediaTypes).join('|')})$`)
 
 /** The file behind a link to our own media host. Undefined for another host, null for a name that no file can have. */
 export function mediaFileOf(link: URL, host: MediaHost): string | null | undefined {

@@ -1,15 +1,18 @@
 import sharp from 'sharp'
 import { contentTypeOf } from '../../platform/media-type.ts'
 import { EngineError } from './engine.ts'
+import { mediaTypes } from './media-store.ts'
 
-export type ReceivedPicture = { bytes: Buffer; format: 'png' | 'webp' | 'jpg'; width: number; height: number }
+const formats = ['png', 'webp', 'jpg'] as const
+export type ReceivedPicture = { bytes: Buffer; format: (typeof formats)[number]; width: number; height: number }
 
 /**
  * Accepts bytes from an image service as a complete PNG, WebP or JPEG, detected by content, with its true size. Refuses
  * anything else, especially SVG and HTML, because stored files are served from our host.
  */
 export async function receivePicture(bytes: Buffer): Promise<ReceivedPicture> {
-  const format = formats[contentTypeOf(bytes) ?? '']
+  const type = contentTypeOf(bytes)
+  const format = formats.find((each) => mediaTypes[each] === type)
   if (format === undefined) throw new EngineError('the image service sent a file that is not a PNG, WebP or JPEG')
   try {
     const picture = sharp(bytes, { limitInputPixels: 67_108_864, failOn: 'truncated' })
@@ -20,10 +23,4 @@ export async function receivePicture(bytes: Buffer): Promise<ReceivedPicture> {
   } catch (cause) {
     throw new EngineError('the image service answered with a damaged picture', { cause, transient: true })
   }
-}
-
-const formats: Readonly<Record<string, ReceivedPicture['format']>> = {
-  'image/png': 'png',
-  'image/webp': 'webp',
-  'image/jpeg': 'jpg',
 }

@@ -2,7 +2,7 @@ import { contentTypeOf } from '../../platform/media-type.ts'
 import type { Output } from '../../wire/schemas.ts'
 import type { EngineChoice } from '../domain/engine-choice.ts'
 import { EngineError, type EngineJob } from './engine.ts'
-import { type MediaExtension, storeMedia } from './media-store.ts'
+import { mediaTypes, storeMedia } from './media-store.ts'
 import { type ReceivedPicture, receivePicture } from './received-picture.ts'
 
 /** An answer of a remote engine that breaks the protocol or a limit. The reason is only logged. */
@@ -57,11 +57,9 @@ async function pictureOf(bytes: Buffer): Promise<ReceivedPicture> {
 async function storeClip(type: 'video' | 'audio', job: EngineJob, bytes: Buffer): Promise<string> {
   // MP4 has more brands than the platform's table of signatures.
   const isMp4 = bytes.toString('latin1', 4, 8) === 'ftyp'
-  const extension = isMp4 ? 'mp4' : clips[contentTypeOf(bytes) ?? '']
-  if (extension === undefined || (extension === 'mp4') !== (type === 'video')) {
-    throw unusable(`its output is not ${type === 'video' ? 'an MP4' : 'a WAV or MP3'}`)
-  }
+  const contentType = isMp4 ? mediaTypes.mp4 : contentTypeOf(bytes)
+  const accepted = type === 'video' ? (['mp4'] as const) : (['wav', 'mp3'] as const)
+  const extension = accepted.find((each) => mediaTypes[each] === contentType)
+  if (extension === undefined) throw unusable(`its output is not ${type === 'video' ? 'an MP4' : 'a WAV or MP3'}`)
   return storeMedia(job, type, extension, bytes)
 }
-
-const clips: Readonly<Record<string, MediaExtension>> = { 'audio/wav': 'wav', 'audio/mpeg': 'mp3' }
