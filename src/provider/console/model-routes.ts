@@ -27,13 +27,8 @@ type Outcome = Pick<ModelView, 'problems' | 'problem' | 'requestId'> & { credits
 export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
   const { db } = deps
 
-  const answer = async (
-    req: Request,
-    res: Response,
-    model: CatalogModel,
-    filled: Filled,
-    { problems, problem, credits, requestId }: Outcome,
-  ) => {
+  const answer = async (req: Request, res: Response, model: CatalogModel, filled: Filled, outcome: Outcome) => {
+    const { problems, problem, credits, requestId } = outcome
     const wanted = requestIdSchema.safeParse(filled.keyId).data
     const [models, keys] = await Promise.all([
       commands.listModels(deps),
@@ -43,12 +38,8 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
     if (switches === undefined) throw unknown()
     const estimate = credits === undefined ? undefined : { credits, key: keys.find(({ id }) => id === filled.keyId) }
     const snippets = submitSnippets(callOf(deps, model, filled))
-    show(
-      req,
-      res,
-      model.name,
-      modelPage({ model, switches, keys, filled, requestId, problems, problem, estimate, snippets }),
-    )
+    const view = { model, switches, keys, filled, requestId, problems, problem, estimate, snippets }
+    show(req, res, model.name, modelPage(view))
   }
 
   app.get('/models/:slug', async (req, res) => {

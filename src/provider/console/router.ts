@@ -63,17 +63,8 @@ export function createConsole(deps: ConsoleDeps): Express {
   app.use(requestLogger(logger))
   app.use(pageHeaders({ mediaOrigins: [new URL(settings.mediaUrl).origin] }))
   app.use(pageAssets({ folders: [path.join(import.meta.dirname, 'assets'), samplesFolder] }))
-  app.use(
-    guardAccess({
-      token: settings.consoleToken,
-      name: 'mediadock_provider',
-      title: product,
-      db: deps.db,
-      sessionsTable: sessions,
-      clock,
-      logger,
-    }),
-  )
+  const access = { token: settings.consoleToken, name: 'mediadock_provider', title: product, sessionsTable: sessions }
+  app.use(guardAccess({ ...access, db: deps.db, clock, logger }))
   const show = (req: Request, res: Response, title: string, body: Markup) => {
     const nav = Object.entries(pages).map(([href, label]) => ({
       href,
@@ -83,10 +74,8 @@ export function createConsole(deps: ConsoleDeps): Express {
     const below = footer(clock(), html`<a href="${new URL('/docs', settings.baseUrl).href}">API documentation</a>`)
     const scripts = ['/assets/copy.js', '/assets/times.js', '/assets/previews.js']
     const styles = ['/assets/developer-console.css']
-    sendPage(
-      res,
-      page({ title, product, nav, body, below, scripts, styles, signOut: settings.consoleToken !== undefined }),
-    )
+    const signOut = settings.consoleToken !== undefined
+    sendPage(res, page({ title, product, nav, body, below, scripts, styles, signOut }))
   }
   app.use(refuseNul)
   showAccounts(app, deps, show)

@@ -7,7 +7,7 @@ import { fieldsOf, readForm } from '../../platform/pages/form.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import { listedRows } from '../accounts/keys.ts'
 import { listUsableKeys, type UsableKey } from '../accounts/usable-keys.ts'
-import { insertTest, lastWebhookUrl, testBody, testsPerMinute } from '../webhooks/test-webhook.ts'
+import { insertTest, lastWebhookUrl, testBody, type TestOutcome, testsPerMinute } from '../webhooks/test-webhook.ts'
 import { checkWebhookUrl } from '../webhooks/webhook-url.ts'
 import { auditedHere, type ConsoleDeps, refuseNulIn } from './actions.ts'
 import { fieldProblem, keyOption, markedWith, type Show } from './parts.ts'
@@ -21,12 +21,8 @@ type TestProblem = { field: 'key' | 'url' | undefined; text: string }
 export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
   const { db, settings, resolve, onDue } = deps
 
-  const answer = async (
-    req: Request,
-    res: Response,
-    { id, key: wanted, url: given }: TestForm,
-    problem?: TestProblem,
-  ) => {
+  const answer = async (req: Request, res: Response, form: TestForm, problem?: TestProblem) => {
+    const { id, key: wanted, url: given } = form
     const account = typeof req.query['account'] === 'string' ? req.query['account'] : undefined
     const keys = await listUsableKeys(db, { account, wanted: requestIdSchema.safeParse(wanted).data })
     const chosen = wanted === '' ? keys[0] : keys.find((each) => each.id === wanted)
@@ -49,8 +45,7 @@ export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
     const [testId, keyId] = [requestIdSchema.safeParse(id), requestIdSchema.safeParse(key)]
     if (!testId.success)
       throw new HttpError(400, 'invalid_form', 'the form is not valid: go back, reload the page and try again')
-    const unknown: TestProblem = { field: 'key', text: 'this key does not exist or is revoked: choose another' }
-    if (!keyId.success) return answer(req, res.status(422), form, unknown)
+    if (!keyId.success) return answer(req, res.status(422), form, unknownKey)
     let checked: string
     try {
       checked = await checkWebhookUrl(form.url, { allow: settings.webhookAllow, resolve })
@@ -64,31 +59,29 @@ export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
       detailOf: (end) => (end === 'there' ? { delivery_id: testId.data, host: new URL(checked).host } : undefined),
       work: () => insertTest(db, { id: testId.data, keyId: keyId.data, url: checked }),
     })
-    switch (outcome) {
-      case 'unknown key':
-        return answer(req, res.status(422), form, unknown)
-      case 'used':
-        return answer(
-          req,
-          res.status(409),
-          { ...form, id: randomUUID() },
-          {
-            field: undefined,
-            text: 'Nothing was sent now. This form has already sent a test, with another URL or key. Press again to send this test too.',
-          },
-        )
-      case 'too many':
-        return answer(req, res.status(429), form, {
-          field: undefined,
-          text: `Nothing was sent: an account may send ${testsPerMinute} tests in a minute. Try again in a minute.`,
-        })
-      case 'there':
-        onDue()
-        return res.redirect(303, `/deliveries/${testId.data}`)
-      default:
-        return outcome satisfies never
+    if (outcome !== 'there') {
+      const { status, ...problem } = refusals[outcome]
+      return answer(req, res.status(status), outcome === 'used' ? { ...form, id: randomUUID() } : form, problem)
     }
+    onDue()
+    return res.redirect(303, `/deliveries/${testId.data}`)
   })
+}
+
+const unknownKey = { field: 'key', text: 'this key does not exist or is revoked: choose another' } as const
+
+const refusals: Record<Exclude<TestOutcome, 'there'>, TestProblem & { status: number }> = {
+  'unknown key': { status: 422, ...unknownKey },
+  used: {
+    status: 409,
+    field: undefined,
+    text: 'Nothing was sent now. This form has already sent a test, with another URL or key. Press again to send this test too.',
+  },
+  'too many': {
+    status: 429,
+    field: undefined,
+    text: `Nothing was sent: an account may send ${testsPerMinute} tests in a minute. Try again in a minute.`,
+  },
 }
 
 function testPage({ id, key, url }: TestForm, keys: readonly UsableKey[], problem: TestProblem | undefined): Markup {
