@@ -101,8 +101,8 @@ export function createArrivalLog(deps: ArrivalLogDeps) {
   const fold = (row: LogRow): void => {
     const minute = Math.floor(row.arrived_at.getTime() / foldMs)
     const of = `${minute} ${row.outcome} ${row.reason ?? ''} ${row.source_name ?? ''}`
-    const ofNone = { webhook_id: undefined, delivery_id: undefined, remote: undefined, folded: -1 }
-    const shared = folds.get(of) ?? { ...row, ...ofNone }
+    const anonymous = { webhook_id: undefined, delivery_id: undefined, remote: undefined }
+    const shared = folds.get(of) ?? { ...row, ...anonymous, folded: -1 }
     shared.folded += 1
     folds.set(of, shared)
   }
@@ -218,6 +218,7 @@ function notingKeyUses(uses: SQL): SQL {
       last_match_at = greatest(${u.last_match_at}, excluded.last_match_at)`
 }
 
+/** Counts the uses of keys by deliveries that the log does not show as authentic. */
 export async function noteKeyUses(db: Database, uses: readonly { keyName: string; receivedAt: Date }[]): Promise<void> {
   const names = sql.param(uses.map(({ keyName }) => keyName))
   const times = sql.param(uses.map(({ receivedAt }) => receivedAt.toISOString()))

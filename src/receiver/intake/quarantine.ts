@@ -87,7 +87,7 @@ export function createQuarantine({ db, clock, dropped, maxRows, maxBytes, wake, 
     runOnce: async (): Promise<{ more: boolean }> => {
       const rest = restUntil - performance.now()
       if (rest > 0 && !signal.aborted) await delay(rest, undefined, { signal }).catch(() => {})
-      await senders.look()
+      await senders.refresh()
       const { written, more } = await rows.writeSome()
       restUntil = performance.now() + Math.min(1000, (written.bytes / bytesPerSecond) * 1000)
       if (written.rows > 0) await keepBounds(written)
@@ -192,8 +192,8 @@ async function trim(db: Database, kept: Amount): Promise<number> {
 
 /** The latest addresses per key: the holder of one secret must not fill the table, or displace others' senders. */
 const maxSendersPerKey = 64
-/** A new sender has no room of its own for this long. */
-const lookMs = 10_000
+/** A new sender has no room of its own for up to this long. */
+const refreshMs = 10_000
 
 /**
  * The senders of recent authentic deliveries to any replica, which the log of arrivals writes. A refused arrival from
@@ -202,17 +202,17 @@ const lookMs = 10_000
  */
 function createKnownSenders({ db, clock }: { db: Database; clock: () => Date }) {
   let known: ReadonlySet<string> = new Set()
-  let lookedAt = -Infinity
+  let readAt = -Infinity
 
   return {
     isKnown: (sender: string): boolean => known.has(sender),
     /** Reads the senders of the last seven days, as often as needed. May be called at any rate. */
-    look: async (): Promise<void> => {
-      if (performance.now() - lookedAt < lookMs) return
+    refresh: async (): Promise<void> => {
+      if (performance.now() - readAt < refreshMs) return
       await forgetSenders(db, new Date(clock().getTime() - 7 * 86_400_000))
       const rows = await db.selectDistinct({ sender: arriving.knownSenders.source }).from(arriving.knownSenders)
       known = new Set(rows.map(({ sender }) => sender))
-      lookedAt = performance.now()
+      readAt = performance.now()
     },
   }
 }
