@@ -74,7 +74,7 @@ export function createBatches(deps: BatchesDeps): Batches {
     const startedMs = performance.now()
     lane.writing += 1
     try {
-      const [isLanded] = await Promise.all([land(lane, batch), returnFlood(deps, flood)])
+      const [isLanded] = await Promise.all([land(lane, batch), flood.length > 0 && returnFlood(deps, flood)])
       if (isLanded) await deps.rest(performance.now() - startedMs, signal)
       else await delay(jitteredPauseMs(lane.failures, failurePause, Math.random), undefined, { signal }).catch(() => {})
     } finally {

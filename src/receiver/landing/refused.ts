@@ -133,7 +133,6 @@ async function returnOrExpire(deps: BatchDeps, returned: readonly Returned[], tr
 
 /** Returns deliveries of one request to the inbox, with later times. */
 export async function returnFlood(deps: BatchDeps, flood: readonly Returned[]): Promise<void> {
-  if (flood.length === 0) return
   deps.logger.info({ deliveries: flood.length }, 'spreading many deliveries of one request over later seconds')
   await returnOrExpire(deps, flood)
 }

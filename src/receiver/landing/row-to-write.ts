@@ -4,7 +4,7 @@ import { signedEnvironment, type Environment, type Keys } from '../domain/keys.t
 import { cutTo, isTime, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
 import { outputOfItem, type MediaItem, type Report } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
-import type { Claimed } from './inbox.ts'
+import type { Claimed } from './claimed.ts'
 
 /** The terminal state of one request, as a row of `item` in the landing statements. */
 export type Landing = {
