@@ -136,7 +136,7 @@ const drills: Drill[] = [
       await rows(place, 'quarantine', 5)
     },
     alarms: ['refused:no_matching_secret'],
-    says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. .*All 5 are for our own requests of the key live, which wait for their results: the key's secret was probably replaced at the provider\. The provider's final attempt for the first of these is in 15 min\. Add the key with its new secret beside the old one, then verify them again\./,
+    says: /5 of \d+ arrivals in the last 5 minutes were refused: no secret matches\. .*All 5 are for our own requests of the key live, which wait for their results: the key's secret was probably replaced at the provider\. The provider's final attempt for the first of these is in 1[45] min\. Add the key with its new secret beside the old one, then verify them again\./,
     behind:
       /Copy the key's signing secret from the provider, and add it to the configured keys beside the old one\. .*verify these again: authentic ones land at once\. Later attempts of the provider are accepted too[\s\S]*For our own requests\s+5, all of the key live\s+Provider's final attempt\s+from .*\d\d:\d\d:\d\d on/,
   },
