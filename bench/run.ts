@@ -11,6 +11,7 @@ import { benchSoak } from './soak.ts'
 import { benchSustained } from './sustained.ts'
 import { machine, print } from './tables.ts'
 import { benchThroughput } from './throughput.ts'
+import { benchWay } from './way.ts'
 
 /** `npm run bench [-- <what>] [--quick] [--server embedded|packaged] [--set <setting>=<value>]`: see docs/benchmarks.md. */
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1))
@@ -61,6 +62,7 @@ async function run(args: readonly string[], what: string): Promise<void> {
     feed: (server) =>
       benchFeed(server, { ...search, rounds: quick ? 3 : 7, requestsPerRound: quick ? 20_000 : 40_000 }),
     profile: (server) => benchProfile(server, { requests: quick ? 20_000 : 60_000 }),
+    way: benchWay,
     outages: (server) => benchOutages(server, { ...outages, awaySeconds: Number(positionals[0] ?? (quick ? 20 : 60)) }),
   }
   const part = parts[what]
