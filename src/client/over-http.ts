@@ -11,14 +11,15 @@ const waitSeconds = 30
 
 /** Reads changes by long polls of `GET /api/feed`. */
 export function overHttp(options: OverHttp, filter: FeedFilter = {}): ReadPage {
+  // Here, so that a bad address throws at once and is not tried again.
+  const { host } = new URL(options.url)
   return async (after, signal) => {
     const query = { after, limit: 200, wait: waitSeconds, ...filter }
     const parameters = new URLSearchParams(Object.entries(query).flatMap(toParameter))
     const { ok, status, answer } = await callOnce(options, `feed?${parameters.toString()}`, { signal })
     if (ok && isPage(answer)) return answer
     const { code, message } = errorOf(answer, status)
-    if (isTemporary(status) || answer === undefined)
-      throw new Error(`${new URL(options.url).host} answers ${status} ${code}: ${message}`)
+    if (isTemporary(status) || answer === undefined) throw new Error(`${host} answers ${status} ${code}: ${message}`)
     throw new ReadError(code, `reading the feed after ${after}: ${message}`)
   }
 }

@@ -413,7 +413,7 @@ it.for(drills)('$name', async (drill) => {
   receiver.deps.roles.wake('issues')
   await expect.poll(() => causes(page)).toEqual(drill.alarms)
   await shoot(page, `drill-${drill.name}-1`)
-  expect((await wrong(page).innerText()).replaceAll(/\s+/g, ' ')).toMatch(drill.says)
+  await expect.poll(async () => (await wrong(page).innerText()).replaceAll(/\s+/g, ' ')).toMatch(drill.says)
   await wrong(page).locator('li').first().getByRole('link').last().click()
   // A problem is on the first page at once, and an issue from the next round of the role on.
   const behind = async () => {

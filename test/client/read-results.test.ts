@@ -1,6 +1,7 @@
 import net from 'node:net'
 import postgres from 'postgres'
 import { beforeAll, describe, expect, expectTypeOf, it, onTestFinished } from 'vitest'
+import { overHttp } from '../../src/client/over-http.ts'
 import { readResults, type ResultChange, type ReadOptions } from '../../src/client/read-results.ts'
 import type { FeedItem } from '../../src/receiver/queries/feed.ts'
 import { pruneOnce } from '../../src/receiver/upkeep/retention.ts'
@@ -124,6 +125,10 @@ describe.each(usualServers)('readResults (%s)', (server) => {
       code: 'not_found',
     })
   })
+})
+
+it('throws for an address that is no URL, instead of trying it again', () => {
+  expect(() => overHttp({ url: 'nonsense' })).toThrow('Invalid URL')
 })
 
 it("has the types of the API's answers, checked by the compiler", () => {

@@ -129,7 +129,7 @@ export function emptyState(text: string | Markup): Markup {
   return html`<div class="empty">${text}</div>`
 }
 
-export type Fact = readonly [name: string, value: Markup | string | number]
+export type Fact = readonly [name: Markup | string, value: Markup | string | number]
 
 /** Names and values, one per line. False leaves out a line. */
 export function facts(entries: readonly (Fact | false)[]): Markup {

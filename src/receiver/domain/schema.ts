@@ -28,7 +28,7 @@ export const deliveries = mediadock.table(
     id: uuid().primaryKey(),
     webhook_id: text().notNull(),
     request_id: uuid(),
-    /** The status in the notification; null if it cannot be read. Only other sources send CANCELED. */
+    /** The status in the notification; null if it cannot be read. Only sources other than the default one send CANCELED. */
     status: text({ enum: ['OK', 'ERROR', 'CANCELED'] }),
     key_name: text().notNull(),
     /** The source that signed; null for the default source. Webhook ids of two sources never meet (deliveryId). */

@@ -9,7 +9,7 @@ export function duration(seconds: number): string {
   return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`
 }
 
-/** Joins the sentences of a text. Empty ones are left out. */
+/** Joins the parts of a text with spaces. Empty ones are left out. */
 export function sentences(...parts: readonly string[]): string {
   return parts.filter((part) => part !== '').join(' ')
 }

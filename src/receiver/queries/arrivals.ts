@@ -72,7 +72,7 @@ export const arrivalSchema = z
   .meta({ id: 'Arrival' })
 export type ArrivalEntry = z.infer<typeof arrivalSchema>
 
-/** Null for an arrival that was not stored: its delivery is only stated. */
+/** Null for an arrival that was not stored: its id is only what the arrival states. */
 const parkedReason = sql<string | null>`case when ${a.outcome} in ('accepted', 'duplicate', 'parked') then (
   select ${deliveries.parked_reason} from ${deliveries} where ${deliveries.id} = ${a.delivery_id}) end`
 const shown = {

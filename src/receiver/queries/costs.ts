@@ -56,8 +56,8 @@ type Row = { grouping: string | null; place: number | null; requests: string; se
 
 /**
  * Sums the credits of live requests that were tracked from `since` on and before `until`. The cost comes from the
- * result, or before that from the submit's answer. The sandbox charges nothing (spec, What the service does). Other
- * sources than the default state no credits.
+ * result, or before that from the submit's answer. The sandbox charges nothing (spec, What the service does). Sources
+ * other than the default one do not state credits.
  */
 export async function readCosts(db: Database, { by, since, until }: CostFilters): Promise<Costs> {
   const rows = await readWithin(db, (tx) =>

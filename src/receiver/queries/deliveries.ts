@@ -36,7 +36,7 @@ export const deliverySchema = z
     status: z
       .enum(['OK', 'ERROR', 'CANCELED'])
       .nullable()
-      .describe('The status in the notification. Only other sources send CANCELED.'),
+      .describe('The status in the notification. Only sources other than the default one send CANCELED.'),
     state: z.enum(deliveryStates),
     outcome: z.string().describe('The outcome of the last processing; accepted before the first.'),
     reason: z.string().nullable().describe('Why it is parked.'),

@@ -1,11 +1,12 @@
-// Media that cannot be loaded, for example because the provider answers 404, are replaced by a sentence.
+// Media that cannot be loaded, for example because the provider answers 404, are replaced by a text.
 function replace(media) {
   // In a list, the word for it is enough.
   if (media.matches('.thumbnail')) return media.replaceWith(media.alt)
   // The archive makes no thumbnail of some pictures, such as very large ones. The picture itself is there.
-  if (media.src.endsWith('/thumbnail')) return media.setAttribute('src', media.src.slice(0, -'/thumbnail'.length))
+  if (!media.matches('.thumb') && media.src.endsWith('/thumbnail'))
+    return media.setAttribute('src', media.src.slice(0, -'/thumbnail'.length))
   const text = `This ${media.tagName === 'IMG' ? 'picture' : media.tagName.toLowerCase()} is not available at its link.`
-  const small = { className: 'thumb soft', title: text, textContent: '✕' }
+  const small = { className: 'thumb soft', title: text, ariaLabel: text, role: 'img', textContent: '✕' }
   const whole = { className: 'no-media', textContent: text }
   media.replaceWith(Object.assign(document.createElement('span'), media.matches('.thumb') ? small : whole))
 }

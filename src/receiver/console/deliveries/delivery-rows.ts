@@ -81,7 +81,7 @@ function causeOfArrival({ reason, parked_reason }: ArrivalEntry): Markup {
   return cause === null ? none : html`<span class="words">${code(cause)}</span>`
 }
 
-/** Links to all arrivals that claim the webhook id, since refused ones are not trusted. */
+/** Links to all arrivals that state the webhook id, since refused ones are not trusted. */
 function arrivalsOfWebhook({ webhook_id }: ArrivalEntry): Markup {
   if (webhook_id === null) return none
   return html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}" data-copy="${webhook_id}">${foreign(webhook_id, 18)}</a>`

@@ -27,7 +27,7 @@ export function sendDownload(res: Response, filename: string, content: Buffer | 
 /** The headers of a webhook, with a note about the headers that are left out. */
 export function headersPart(headers: Readonly<Record<string, string>>, note: string): Markup {
   const values = Object.entries(headers).map(([name, value]): Fact => [
-    name,
+    foreign(name, 60),
     html`<span class="mono">${foreign(value, 1000)}</span>`,
   ])
   return html`${facts(values)} <p class="soft">${note}</p>`

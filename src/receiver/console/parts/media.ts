@@ -95,7 +95,7 @@ export function player(media: Linked & { name: string; href?: string }, links: L
     case 'video':
       return html`<video src="${whole}" ${small === whole ? '' : html`poster="${small}"`} controls preload="metadata" aria-label="${name}"></video>`
     case 'audio':
-      return html`<audio src="${whole}" controls preload="none" aria-label="${name}"></audio>`
+      return html`<audio src="${whole}" controls preload="metadata" aria-label="${name}"></audio>`
     default:
       return html`<a href="${media.href ?? whole}"><img src="${small}" alt="${name}" loading="lazy" decoding="async" /></a>`
   }
