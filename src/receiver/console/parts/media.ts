@@ -74,7 +74,7 @@ function figure(item: Media, links: LinkPolicy): Markup {
   const name = `${kind} ${position + 1}`
   const [copy, gone] = [links.copyOf(sha256), isGone(item)]
   return html`<figure class="${kind}">
-    ${copy !== undefined || links.whyNot(url) === undefined ? player({ ...item, name }, links) : html`<div class="blank soft">not shown</div>`}
+    ${copy !== undefined || links.whyNot(url) === undefined ? player({ ...item, name, showsLength: true }, links) : html`<div class="blank soft">not shown</div>`}
     <figcaption>
       <b>${name}</b>
       ${width === null || height === null ? '' : html`<span class="soft">${width} × ${height}</span>`}
@@ -87,15 +87,21 @@ function figure(item: Media, links: LinkPolicy): Markup {
   </figure>`
 }
 
-/** A media item of a result, from the archive if it has a copy. A picture leads to `href`, by default to the whole one. */
-export function player(media: Linked & { name: string; href?: string }, links: LinkPolicy): Markup {
+/**
+ * A media item of a result, from the archive if it has a copy. A picture leads to `href`, by default to the whole one.
+ * `showsLength`: the browser reads the length of a sound before somebody plays it.
+ */
+export function player(
+  media: Linked & { name: string; href?: string; showsLength?: boolean },
+  links: LinkPolicy,
+): Markup {
   const { kind, url, sha256, name } = media
   const { small, whole } = links.copyOf(sha256) ?? { small: url, whole: url }
   switch (kind) {
     case 'video':
       return html`<video src="${whole}" ${small === whole ? '' : html`poster="${small}"`} controls preload="metadata" aria-label="${name}"></video>`
     case 'audio':
-      return html`<audio src="${whole}" controls preload="metadata" aria-label="${name}"></audio>`
+      return html`<audio src="${whole}" controls preload="${media.showsLength ? 'metadata' : 'none'}" aria-label="${name}"></audio>`
     default:
       return html`<a href="${media.href ?? whole}"><img src="${small}" alt="${name}" loading="lazy" decoding="async" /></a>`
   }
