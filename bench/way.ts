@@ -21,7 +21,7 @@ const unseen = [
 ]
 const intervalMs = 2000
 
-/** What one ordinary delivery passes through: the files of which it runs lines that do not run without a delivery. */
+/** The files that one ordinary delivery passes through: lines of them run for it that do not run without a delivery. */
 export async function benchWay(server: BenchServer): Promise<Figures> {
   const session = new inspector.Session()
   session.connect()

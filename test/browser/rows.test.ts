@@ -18,7 +18,7 @@ async function expectRowOpens(page: Page, to: string): Promise<void> {
   await cell.click()
   await page.waitForURL(`**${to}`)
   await page.goto(list)
-  // What the page asks for, instead of the tab: a busy Chromium without a window opens some tabs late or never.
+  // Records what the page asks the browser to open. A busy Chromium without a window opens some tabs late or never.
   await page.evaluate(`globalThis.asked = []
     globalThis.open = (url, target, features) => void asked.push([url, target, features].join(' '))
     document.addEventListener('click', (event) => {

@@ -31,13 +31,13 @@ export function sharesOf(limitPerMinute: number) {
   const tenths = (count: number) => Math.max(1, Math.floor((limitPerMinute * count) / 10))
   const submitting = tenths(4)
   return {
-    /** What submitting can count on. */
+    /** The calls that submitting always has. */
     submitting,
-    /** What completing can count on. A generation takes two calls, and completing has to catch up with submits. */
+    /** The calls that completing always has. A generation takes two calls, and completing has to catch up with submits. */
     completing: Math.max(1, limitPerMinute - submitting),
     /** The limit of extra calls. The holder of one secret can name requests that no key knows. */
     extra: tenths(1),
-    /** What a side may take beyond its share in a tenth of the minute, so that the other finds some. */
+    /** The most calls that a side may take beyond its share in a tenth of the minute, so that the other finds some. */
     pace: tenths(1),
   }
 }

@@ -174,7 +174,7 @@ function failingFacts(failing: readonly GiveUp[]): (Fact | false)[] {
   ]
 }
 
-/** What a cause means, and what to do. */
+/** The meaning of a cause, and the next step. */
 export function causeText(reason: string, keys: KeysPlace, errors: Cause['errors'] = []): Markup {
   return html`<p>${wordsOf(reason).means}</p>${errorList(errors)}<p><b>What to do:</b> ${todoOf(reason, keys)}</p>`
 }

@@ -89,7 +89,7 @@ function figure(item: Media, links: LinkPolicy): Markup {
 
 /**
  * A media item of a result, from the archive if it has a copy. A picture leads to `href`, by default to the whole one.
- * `showsLength`: the browser reads the length of a sound before somebody plays it.
+ * `showsLength`: the browser reads the length of a sound before it is played.
  */
 export function player(
   media: Linked & { name: string; href?: string; showsLength?: boolean },

@@ -22,7 +22,7 @@ export type ConsoleDeps = ReceiverDeps & {
 
 export type ConsolePage = {
   title: string
-  /** What the page shows, beside its title. Without it, the body has a heading of its own. */
+  /** A sentence about the page, beside its title. Without it, the body has its own heading. */
   about?: string
   body: Markup
   status?: number
