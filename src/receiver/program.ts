@@ -11,20 +11,31 @@ import { createListReader, type ListReader } from './queries/list-reader.ts'
 import { openTraces } from './traces/traces.ts'
 
 /*
- * An ordinary delivery, from its socket to the feed and the polls. It passes through these files in this order:
+ * The words of this program:
+ *
+ *   source      an API whose webhooks come here: the default one, and those of SOURCES_FILE
+ *   inbox       the table of the deliveries to land
+ *   land        to write the report of a delivery, or the result of a poll, into its request
+ *   landed      the request has an end
+ *   confirmed   the provider's own result has shown that end. Until then, only a webhook has reported it
+ *   park        to keep a delivery without landing it, until it is replayed or judged again
+ *   extra poll  a poll outside the schedule of the request, for which a key has only a tenth of its calls
+ *
+ * A delivery that arrives once, as the first for its request, passes through these files in this order:
  *
  *   platform/http/http.ts               listens; connections.ts and framing.ts refuse what is too much or not HTTP
  *   intake/webhook.ts                   the steps of a webhook, up to its answer
+ *   sources/generation-queue/source.ts  finds the id in the headers
  *   intake/body-reader.ts               reads the bytes, within one budget for all bodies
- *   sources/generation-queue/source.ts  finds the id; verifies the signature (wire/signature.ts); to-report.ts parses
+ *   sources/generation-queue/source.ts  verifies the signature (wire/signature.ts); to-report.ts parses the body
  *   domain/delivery.ts                  makes the delivery, with an id that is the same whenever it comes again
- *   intake/accept.ts                    gathers deliveries, which store.ts commits in one statement
- *   landing/hand-over.ts                takes over the committed delivery; inbox.ts is the queue for all others
- *   landing/row-to-write.ts             turns the report into the row to write
- *   landing/in-flight.ts                keeps deliveries in memory until they have landed, and chooses each batch
+ *   intake/accept.ts                    gathers deliveries into a batch to store
+ *   landing/hand-over.ts                reserves room for each: row-to-write.ts makes its row, in-flight.ts keeps it
+ *   intake/store.ts                     stores the batch and its places in the inbox, in one statement
+ *   landing/hand-over.ts                makes the stored deliveries ready to land
  *   intake/webhook-answers.ts           answers
  *   intake/arrival-log.ts               counts and logs the arrival
- *   landing/batches.ts                  writes the batches
+ *   landing/batches.ts                  writes the batches that in-flight.ts chooses
  *   landing/land-batch.ts               lands a batch, and reports each outcome
  *   landing/two-statements.ts           runs the statement that lands it: short-sql.ts, with rules-sql.ts
  *   feeding/sequencer.ts                gives the change its position in the feed
@@ -36,12 +47,22 @@ import { openTraces } from './traces/traces.ts'
  *   refused for its id or signature     intake/quarantine.ts; on-call/verify-quarantine.ts verifies it again
  *   repeated at the same moment, or
  *   signed in another environment too   intake/store.ts runs a second statement
- *   without room in this process        landing/inbox.ts: any process claims it from the queue
+ *   over 64 KiB, or without room here   landing/inbox.ts: any process claims it from the inbox
  *   not simply a report                 landing/before-landing.ts: unreadable, ends a submit, or is a hint
  *   not the first for its request       landing/whole-sql.ts: contradictions, mismatches, flags, the provider's results
  *   refused by Postgres                 landing/refused.ts halves the batch, puts off, parks after five tries
- *   processed again                     landing/replay.ts lands it at once, or puts many back into the queue
+ *   replayed                            landing/replay.ts lands it at once; on-call/replay-many.ts for many
+ *   many replayed in the console        on-call/replays.ts puts them back into the inbox
  *   no webhook ends the request         reconciling/reconciler.ts polls in runs
+ *
+ * When something fails, these decide:
+ *
+ *   a process dies               claim() of landing/inbox.ts: another process claims its deliveries after the lease
+ *   a lock on a request          unlockedParts() of landing/refused.ts
+ *   Postgres fails               land() of landing/batches.ts; flush() of intake/accept.ts answers 503
+ *   the provider fails           createProviderBreaker() of fetching/provider-breaker.ts
+ *   the clock of a host is off   it concerns only judge() of wire/signature.ts: platform/postgres/time.ts is Postgres's
+ *   a flood for one request      takeBatch() of landing/in-flight.ts
  *
  * assembly.ts makes these parts. background.ts runs those that no request waits for.
  */

@@ -20,7 +20,13 @@ import { mediadock } from './base-schema.ts'
 import { areNames, areTimes, isErrorMessage, isOtherSource } from './limits.ts'
 import { pollOutcomes } from './poll-outcomes.ts'
 
-/** One row per unique delivery, written before it is acknowledged. `inbox` lists the pending ones. */
+/**
+ * One row per unique delivery, written before it is acknowledged. `inbox` lists the pending ones. The life of a delivery:
+ *
+ *   pending → landed | parked | discarded   a process has claimed it: at its arrival in memory, or later from the inbox
+ *   parked → pending                        a replay, another key that signs it, or the tracking of its request
+ *   parked → landed                         a replay of it alone, or its request lands in its environment
+ */
 export const deliveries = mediadock.table(
   'deliveries',
   {
@@ -72,7 +78,7 @@ export const deliveries = mediadock.table(
 )
 
 /**
- * The work queue, with the columns of a lease (platform/postgres/lease.ts). Rows are narrow so that work writes little.
+ * The deliveries to land, with the columns of a lease (platform/postgres/lease.ts). Rows are narrow so that work writes little.
  * `due_at` is when the delivery may be claimed next; for a claimed delivery it is the end of the lease.
  */
 export const inbox = mediadock.table(
@@ -132,8 +138,10 @@ export const attempts = mediadock.table(
 const isLandedWhole = sql`(landed_at is not null) = (status in ('COMPLETED', 'FAILED', 'CANCELED')) and (landed_at is not null or (source is null and confirmed_at is null))`
 
 /**
- * Known requests with their state and result. Services read them through the view `results`. Rules that a constraint
- * cannot express are triggers (drizzle/receiver/0000_baseline.sql, but for the last):
+ * Known requests with their state and result. Services read them through the view `results`. The life of a request:
+ * tracked → landed → confirmed. `next_poll_at` is the schedule of its polls, `doubt_poll_at` the time of an extra poll.
+ *
+ * Rules that a constraint cannot express are triggers (drizzle/receiver/0000_baseline.sql, but for the last):
  *
  * - `join_tracked`: an INSERT by a service, for a request that a webhook made first, fills in the missing values of its
  *   row. Its key replaces one that only a webhook named, and the provider is then polled at once. The receiver's own
