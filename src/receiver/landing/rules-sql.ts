@@ -1,19 +1,28 @@
 /*
- * The rules that decide which webhook or result ends a request, for both landing statements. docs/orders.md explains
- * them. An ordinary delivery is the first end of its request (`no_row` or `no_end_yet`), so its ruling is `landed`.
+ * The rules that decide which webhook or result ends a request, for both landing statements. The short statement judges
+ * only the first end of a request (`no_row` or `no_end_yet`), so its ruling is always `landed`.
+ *
+ * The environment of a request is the first of these that exists (docs/orders.md has every case):
+ *
+ * 1. that of the key to which the provider gave the result
+ * 2. that which tracking stored
+ * 3. that of the key that tracking named, if it is configured
+ *
+ * Without any, it is open. Then a live key outranks a sandbox key: the holder of a sandbox secret can sign any request
+ * id, but must not replace what a live key signed.
  */
 
 /** SQL: the environment that a column `sandbox` records. */
 const environmentIn = (sandbox: string) => `case ${sandbox} when true then 'sandbox' when false then 'live' end`
 
 /**
- * `r`. `version` changes with each write of the row. `key_is_tracked`: tracking named the key, not only a signature. An
- * environment is 'live', 'sandbox', or null where it is unknown:
+ * The row `r` of the request as it stands. `version` changes with each write of the row. `key_is_tracked`: tracking
+ * named the key, not only a signature. An environment is 'live', 'sandbox', or null where it is unknown:
  *
  *   key_environment      of the key in the row, as it is configured now
  *   result_environment   of the key that signed or fetched the result in the row
- *   request_environment  of the request, as docs/orders.md decides it, or null while it is open. In a row that has
- *                        landed, `signed_sandbox` shows that `sandbox` came from tracking
+ *   request_environment  of the request by the order above, or null while it is open. In a row that has landed,
+ *                        `signed_sandbox` shows that `sandbox` came from tracking
  */
 export const row = `
         select request_id, source_name, status, landed_at, confirmed_at, next_poll_at, cost, source, key_name,
@@ -29,19 +38,20 @@ export const row = `
         from mediadock.requests`
 
 /**
- * The conditions of the rules; null counts as false. docs/orders.md explains those of the ruling. `item.environment` is
- * that of the key that signed or fetched the landing.
+ * The conditions of the rules; null counts as false. `item.environment` is that of the key that signed or fetched the
+ * landing.
  */
 const conditions = (rowChanged: string) => `lateral (select
           r.request_id is null as no_row,
           ${rowChanged} as row_changed,
           r.source_name is distinct from item.source_name as other_source,
           not item.fetched and item.environment <> r.request_environment as other_environment,
-          -- Two exceptions. No webhook can change a confirmed request. And the request's own key may speak for it, if
-          -- the settings do not show the environment of that key.
+          -- Two exceptions: (1) A confirmed request, which no webhook can change. (2) The request's own key may speak
+          -- for it, if the settings do not show the environment of that key.
           not item.fetched and item.environment is null and r.request_environment is not null
             and r.confirmed_at is null and (r.key_name <> item.key_name or r.key_environment is not null)
             as unproven_key,
+          -- Only while the environment of the request is open. A known one decides: see other_environment.
           not item.fetched and item.environment = 'sandbox' and r.result_environment = 'live'
             and r.request_environment is null as sandbox_after_live,
           r.landed_at is null as no_end_yet,
@@ -84,9 +94,9 @@ export const verdict = ({ rowChanged, from, where = 'true' }: { rowChanged: stri
           when other_source then 'source_mismatch'      -- a source speaks only for its own requests
           when other_environment then 'key_mismatch'    -- a key speaks only for requests of its environment
           when unproven_key then 'key_mismatch'         -- an unknown key cannot prove its environment
-          when sandbox_after_live then 'key_mismatch'   -- a sandbox key must not replace what a live key signed
+          when sandbox_after_live then 'key_mismatch'   -- see the comment at the top
           when no_end_yet then 'landed'                 -- the first end stands
-          when overrules then 'landed'                  -- the provider, or a key of the right environment, decides
+          when overrules then 'landed'                  -- the provider, or an environment that passed the rules above
           when other_end then 'contradiction'           -- states never go back
           else 'no_effect' end as ruling,               -- the same end again
         item.request_id, item.source_name, item.external_id, item.status, item.model, item.output,

@@ -16,9 +16,9 @@ import {
 } from './short-sql.ts'
 
 /*
- * The whole statement, which lands every delivery that is not ordinary, and the results of the provider. short-sql.ts
- * explains the parts that both statements have, the values (`:now`) and why rows are selected by arrays of one. Parts of
- * this statement alone:
+ * The whole statement, which lands every delivery that the short one does not, and the results of the provider.
+ * short-sql.ts explains the parts that both statements have, the values (`:now`) and why rows are selected by arrays of
+ * one. Parts of this statement alone:
  *
  *   locked        the rows of the requests, which `verdict` judges in their newest version
  *   only_judged   a new version of each unconfirmed row that is only judged
@@ -28,22 +28,26 @@ import {
  * the flags that the other landing set. So a landing that only flags or parks its delivery writes a new version of the
  * row too, while the row is unconfirmed. Exceptions are a delivery of another source and a `discarded` one.
  *
- * The effects of each outcome. `version`: the row gets a new version, while it is unconfirmed. `own`: the flags that
- * the landing carries, and `id_reused`. `+`: a flag with the name of the outcome too.
+ * The effects of each outcome on the row of the request, the delivery and its place in the inbox, and readers. Flags:
+ * each delivery gets those that its landing carries, and `id_reused` if an earlier one has its webhook id.
  *
- *   outcome           request   place in inbox   attempt   flags       delivery   extra poll       feed, NOTIFY
- *   landed            written   deleted          (1)       own         kept       (2)              yes
- *   agreed (3)        written   -                no        -           -          no               no
- *   no_effect         version   deleted          yes       own         kept       no               no
- *   contradiction     version   deleted          yes       own +       kept       if unconfirmed   no
- *   key_mismatch      version   deleted          yes       own +       parked     if unconfirmed   no
- *   source_mismatch   -         deleted          yes       own +       parked     no               no
- *   discarded         -         deleted          no        -           deleted    no               no
- *   raced             -         due at once      no        id_reused   kept       no               no
+ *   outcome           row           delivery   inbox         flag of this name   attempt   extra poll   feed, NOTIFY
+ *   landed            written       kept       deleted       -                   (1)       (2)          yes
+ *   agreed            written       (3)        (3)           -                   -         -            -
+ *   no_effect         new version   kept       deleted       -                   yes       -            -
+ *   contradiction     new version   kept       deleted       yes                 yes       yes          -
+ *   key_mismatch      new version   parked     deleted       yes                 yes       yes          -
+ *   source_mismatch   -             parked     deleted       yes                 yes       -            -
+ *   discarded         -             deleted    deleted       -                   -         -            -
+ *   raced             -             kept       due at once   - (id_reused only)  -         -            -
+ *
+ * A confirmed row gets no new version and no extra poll.
  *
  * (1) Unless its first claim lands the request first. (2) If a delivery is parked for its key and the row stays
- * unconfirmed. (3) Only for the provider's result, which has no delivery. A single replay also ends the parking unless it
- * raced or parks. A written row may change flags of other deliveries: see `flagChanges`.
+ * unconfirmed. (3) Only the provider's result agrees, and it has no delivery.
+ *
+ * A single replay also ends the parking, unless it raced or parks. A written row may change flags of other deliveries:
+ * see `flagChanges`.
  */
 
 /** Outcomes that park the delivery. */
@@ -149,8 +153,8 @@ const dueAgain = `
     )`
 
 /**
- * The attempt of each delivery, but for one that lands its request at its first claim. That of a replay shows whether it
- * ended a pending or parked delivery, or repeated an end.
+ * The attempt of each delivery, but for one that lands its request at its first claim. That of a replay shows whether
+ * it ended a pending or parked delivery, or repeated an end.
  */
 const attempted = `
     attempted as (
@@ -178,7 +182,8 @@ const discarded = `
 
 /**
  * One row per rule that applies to a delivery, of a landing or another one of its request. `adds`: a flag, or null.
- * `ends_contradiction` removes that flag. `parks`: why it is parked. `unparks` ends that. `offset 0` keeps a look-up one.
+ * `ends_contradiction` removes that flag. `parks`: why it is parked. `unparks` ends that. With `offset 0`, the planner
+ * does not merge a look-up into a join.
  */
 const flagChanges = `
     flag_changes (delivery_id, adds, ends_contradiction, parks, unparks) as (
