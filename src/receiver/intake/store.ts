@@ -26,7 +26,7 @@ export type StoreOptions = {
 export type StoreAnswer = 'new' | 'known' | 'requeued' | 'undecided'
 
 /**
- * Stores deliveries with their places in the queue, in one durable statement, and returns what became of each id. A
+ * Stores deliveries with their places in the inbox, in one durable statement, and returns what became of each id. A
  * second statement, takingOverKeys(), decides about a known delivery that came again with a key of another environment.
  * It also decides about one that another transaction stored at the same moment, which the first statement does not see.
  */
@@ -41,7 +41,7 @@ export async function storeDeliveries(
   try {
     return new Map([...stored, ...(await run(db, undecided, takingOverKeys(undecided, now)))])
   } catch (error) {
-    // Beside new deliveries, the error is of the undecided ones alone, which are stored again.
+    // If new ones were stored, only the undecided are tried again.
     if (![...stored.values()].includes('new')) throw error
     return stored
   }
@@ -95,10 +95,10 @@ function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['cla
       on conflict (id) do nothing
       returning id
     ),
-    queued as (
+    put_in_inbox as (
       insert into mediadock.inbox (delivery_id, due_at, claims)
-      -- Due now, even if the clock of this host is ahead.
       select id, case when is_claimed then ${later(now, claimed?.leaseSeconds ?? 0)}
+          -- Due now, even if the clock of this host is ahead.
           else least(to_timestamp(received_at), ${now}) end, is_claimed::int
       from stored join arrived using (id) where parked_reason is null
     )
@@ -113,7 +113,8 @@ function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['cla
 }
 
 /**
- * SQL condition on a stored delivery `d` that came again as `again`: it takes over the key. The environments differ, and:
+ * SQL condition on a stored delivery `d` that came again as `again`: it takes over the key. The environments differ,
+ * and:
  *
  * | stored delivery                          | came with a live key | came with another key |
  * | ---------------------------------------- | -------------------- | --------------------- |
@@ -144,14 +145,14 @@ function takingOverKeys(rows: readonly Delivery[], now: SQL): SQL {
       limit ${atMost(rows.length)}
     ),
     takers as (select id from again where takes_over),
-    queued as (select delivery_id as id from mediadock.inbox where delivery_id = any(array(select id from takers))),
-    free_in_queue as (
+    in_inbox as (select delivery_id as id from mediadock.inbox where delivery_id = any(array(select id from takers))),
+    free_in_inbox as (
       select delivery_id as id from mediadock.inbox where delivery_id = any(array(select id from takers))
       for update skip locked
     ),
     free as (
       select id from mediadock.deliveries where id = any(array(
-        select id from takers except (select id from queued except select id from free_in_queue)))
+        select id from takers except (select id from in_inbox except select id from free_in_inbox)))
       for update skip locked
     ),
     taken_over as (

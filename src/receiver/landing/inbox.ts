@@ -15,10 +15,10 @@ import { pathHeader, pathIn } from '../domain/webhook-path.ts'
 import type { Claimed } from './claimed.ts'
 
 /*
- * The queue of deliveries that are to be landed. `now` is the time that replicas share (time.ts).
+ * The inbox: the table of the deliveries that are to be landed. `now` is the time that replicas share (time.ts).
  *
- * Rows of the inbox are named by an array of one (see short-sql.ts): its statistics are mostly those of an
- * empty table.
+ * Rows of the inbox are selected by an array of one (see short-sql.ts): its statistics are mostly those of an empty
+ * table.
  */
 
 export type InboxClaim = Pick<Claimed, 'deliveryId' | 'claims'>
@@ -29,8 +29,8 @@ export type ClaimedWithBody = Claimed & { body: Buffer }
 /** Short, so that another process lands the deliveries of a dead one within 10 s (docs/guarantees.md). */
 export const inboxLeaseSeconds = 6
 /**
- * A delivery that fails this many times because of its content is parked. An error that isAboutTheRow() takes for the
- * server's is never counted: its delivery is tried again without end.
+ * A delivery that fails this many times because of its content is parked. Failures of the server and locks are never
+ * counted: the delivery is tried until it lands.
  */
 export const maxFailures = 5
 /** The limit of what pages show. */
@@ -158,7 +158,7 @@ export async function retryOrPark(db: Database, failure: Failure): Promise<'retr
   return one(rows, `giving the delivery ${claimed.deliveryId} back`).n > 0 ? 'retry' : 'lost'
 }
 
-/** Removes a delivery from the queue and parks it. Returns false, with nothing written, if the claim was lost. */
+/** Removes a delivery from the inbox and parks it. Returns false, with nothing written, if the claim was lost. */
 export async function park(db: Database, { claimed, reason, detail, now }: Failure): Promise<boolean> {
   const rows = await db.execute<{ n: number }>(sql`
     with taken as (

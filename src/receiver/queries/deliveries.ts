@@ -197,7 +197,7 @@ function matching(wanted: DeliveryFilters): (SQL | undefined)[] {
 
 /**
  * SQL condition: the delivery `d` has the state. The pending ones are read into an array, so that the planner starts
- * from them: they are few, even if the statistics of the queue are outdated.
+ * from them: they are few, even if the statistics of the inbox are outdated.
  */
 function stateIs(state: DeliveryEntry['state']): SQL {
   switch (state) {

@@ -44,7 +44,7 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
   // Days of the arrival log without a partition.
   await all(() => pruneRows(db, { table: sql`mediadock.arrivals_other`, at: sql`arrived_at` }, cutoff))
   pruned['deliveries'] = await all(() => pruneDeliveries(db, cutoff))
-  await all(() => pruneQueue(db))
+  await all(() => pruneInbox(db))
   pruned['quarantined'] = await all(() =>
     pruneRows(db, { table: arriving.quarantine, at: arriving.quarantine.arrived_at }, cutoff),
   )
@@ -120,10 +120,10 @@ async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
 }
 
 /**
- * Deletes places in the queue whose delivery is gone: a replay put it back at the moment at which its deletion had seen
- * that it was not queued. Nothing else would end such a place.
+ * Deletes places in the inbox whose delivery is gone: a replay put it back at the moment at which its deletion had seen
+ * that it was not there. Nothing else would end such a place.
  */
-async function pruneQueue(db: Database): Promise<number> {
+async function pruneInbox(db: Database): Promise<number> {
   const rows = await db.execute(sql`
     delete from mediadock.inbox where delivery_id = any(array(
       select i.delivery_id from mediadock.inbox i
