@@ -34,10 +34,11 @@ export type Polled = { rhythm: Rhythm; polls: number; secondsSinceTracked: numbe
 /**
  * SQL: when the request (the row `r`) is polled next.
  *
- * - A running request, or one whose poll got no answer: by the time since it was tracked.
+ * - A running request, or one whose poll got no usable answer (`unreachable`): by the time since it was tracked.
  * - A landed result that is incomplete: after 2 s, 4 s and so on, up to 5 min, and at most twice the time since it
  *   landed, however many times it was polled before.
- * - A request that the provider does not know, or an unusable answer: with growing pauses, up to an hour.
+ * - A request that the provider does not know, or a result that cannot be read or stored: with growing pauses, up to
+ *   an hour.
  */
 export function nextPollAfter({ rhythm, polls, secondsSinceTracked }: Polled, now: SQL, random: () => number): SQL {
   const isSteady = rhythm === 'steady'

@@ -13,8 +13,8 @@ export type FetcherDeps = CallingDeps & {
 }
 
 /**
- * The provider's answer, or why the poll is postponed. `not_found_yet`: the keys that were tried do not know the
- * request, and another key that may know it was not tried.
+ * The provider's answer, or why there is none. `no_call`: no key got a call. `not_found_yet`: the keys that were tried do
+ * not know the request, and another key that may know it was not tried.
  */
 export type ResultAnswer =
   | FetchOutcome
@@ -175,7 +175,7 @@ async function callForResult(
     const polledAt = deps.clock()
     pass.note(outcome.kind !== 'unreachable', polledAt)
     deps.onPolled?.({ requestId, keyName: key.name, polledAt, outcome: outcome.kind, detail: detailOf(outcome) })
-    // This many unanswered calls in a row are not caused by a single request.
+    // This many calls in a row without a usable answer are not caused by a single request.
     if (outcome.kind === 'unreachable' && breaker.failures() % 3 === 0) {
       const keyNames = keyNamesOf(deps.keys(), key.source)
       await noteFailing(deps.db, { keyNames, now: deps.time() }).catch(healthNotUpdated(deps, key))

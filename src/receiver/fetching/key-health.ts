@@ -26,7 +26,8 @@ export async function restRefusedKey(
 }
 
 /**
- * Records for every key of a source that this process gets no answers from the source. Any process may record the end.
+ * Records for every key of a source that this process gets no usable answers from the source. Any process may record
+ * the end.
  */
 export async function noteFailing(db: Database, { keyNames, now }: { keyNames: string[]; now: SQL }): Promise<void> {
   await db.execute(sql`

@@ -5,16 +5,16 @@ const pauseMs = 5000
 export type ProviderBreaker = ReturnType<typeof createProviderBreaker>
 
 /**
- * Stops calls to a provider that does not answer, since each hanging call takes a place for 10 s. While the provider is
- * down, one call at a time tests it, about 5 s after the last failure. Each process decides on its own, since one call
- * too many does no harm.
+ * Stops calls to a provider that gives no usable answer, since each hanging call takes a place for 10 s. While the
+ * provider is down, one call at a time tests it, about 5 s after the last failure. Each process decides on its own,
+ * since one call too many does no harm.
  */
 export function createProviderBreaker(random: () => number = Math.random) {
   let failures = 0
   let restsUntil = new Date(0)
   let probe: object | undefined
   return {
-    /** Calls in a row that got no answer. */
+    /** Calls in a row that got no usable answer, such as a timeout or a 500. */
     failures: () => failures,
     /** Returns the right to one call, whose holder notes its end or drops it; undefined while the provider rests. */
     enter: (now: Date) => {
