@@ -54,8 +54,9 @@ export type QuarantineDeps = {
 
 /**
  * Creates the quarantine, which keeps refused arrivals whole, so that they can be verified again after a missing secret
- * is added. Rows are written after the answers, and bounded in memory and in the table. Strangers leave room for known
- * senders.
+ * is added. An arrival that was refused because the clock of this host was wrong is refused again, since its time of
+ * arrival is by that clock. Rows are written after the answers, and bounded in memory and in the table. Strangers leave
+ * room for known senders.
  */
 export function createQuarantine({ db, clock, dropped, maxRows, maxBytes, wake, signal }: QuarantineDeps) {
   const senders = createKnownSenders({ db, clock })

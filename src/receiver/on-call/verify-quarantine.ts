@@ -22,8 +22,9 @@ export type VerifyOptions = {
 export type Verified = { checked: number; accepted: number; refused: number }
 
 /**
- * Verifies the whole quarantine again and accepts authentic arrivals. It uses the present secrets, and judges the
- * window by the time of arrival. An arrival without a usable id is not a delivery, and stays.
+ * Verifies the whole quarantine again and accepts authentic arrivals. It uses the present secrets, and judges the age
+ * of a signature by the time of arrival. An arrival that was refused because this host's clock was wrong is refused
+ * again. An arrival without a usable id is not a delivery, and stays.
  */
 export async function verifyQuarantine(
   { db, keys, roles }: VerifyDeps,
