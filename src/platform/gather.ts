@@ -1,5 +1,5 @@
 /** A statement costs as much as tens of rows, so a second one runs beside the first only if this many rows wait. */
-export const worthSecondRows = 64
+export const rowsForSecondStatement = 64
 
 export type GatherOptions = {
   /** Batches of a steady load begin at least this far apart. */

@@ -117,7 +117,7 @@ function openBase(options: PartsOptions, traces: Traces | undefined) {
   }
 }
 
-/** Every sender is answered within this time (accept.ts), so the server ends a longer statement. */
+/** Within this time of its body, every sender is answered (accept.ts), so the server ends a longer statement. */
 const acceptStatementSeconds = 5
 
 /**
@@ -154,7 +154,7 @@ function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize }: Rece
 
 /**
  * Divides the connections. `poolSize` is at least 3. Landing has at most three, since createBatches() in
- * landing/batches.ts writes at most three batches at a time. Claims of the queue and renewals of their leases use the
+ * landing/batches.ts writes at most three batches at a time. Claims from the inbox and renewals of their leases use the
  * same connections, after the batches before them: deliveries claimed sooner would only wait here, and a renewal has
  * half of its lease left.
  */
@@ -199,8 +199,8 @@ function openLanding(base: Base, { rest }: Pressure): { landing: LandingDeps; ha
   }
   const { mediaHosts } = settings
   const landing = { db, keys, mediaHosts, clock, time, logger, onProcessed, onHint: wakeFollowUps, traces, join }
-  const wake = () => roles.wake('inbox')
-  const handOver = createHandOver({ ...landing, db: pools.landing.db, rest, wake, signal: stopping.signal })
+  const wakeInbox = () => roles.wake('inbox')
+  const handOver = createHandOver({ ...landing, db: pools.landing.db, rest, wakeInbox, signal: stopping.signal })
   return { landing, handOver }
 }
 
@@ -236,13 +236,13 @@ export function startSlices(parts: Parts, prepared: Promise<void>): Promise<Runn
 /** The public listener's application: `POST /webhooks`, and `POST /webhooks/<name>` for each source. */
 export function openPublicApp(parts: Parts, isPrepared: () => boolean): Express {
   const { settings, pools, logger, roles, handOver, pressure, unsignedHints, keySets } = parts
-  // While the schema is older than this version, accepted deliveries stay in the queue and nothing lands.
+  // While the schema is older than this version, accepted deliveries stay in the inbox and nothing lands.
   const reserve: HandOver['reserve'] = (delivery) => isPrepared() && handOver.reserve(delivery)
   const acceptor = createAcceptor({
     db: pools.accept.db,
     time: parts.time,
     logger,
-    handOver: { ...handOver, reserve },
+    memoryRoom: { ...handOver, reserve },
     onFlush: pressure.note,
     onStored: () => roles.wake('inbox'),
   })

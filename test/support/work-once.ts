@@ -13,7 +13,7 @@ export function testHandOver(deps: LandingDeps): HandOver {
   return createHandOver({
     ...deps,
     rest: async () => {},
-    wake: () => {},
+    wakeInbox: () => {},
     signal: new AbortController().signal,
     nowMs: () => deps.clock().getTime(),
   })
@@ -36,7 +36,7 @@ export async function workOnce(deps: LandingDeps): Promise<Round> {
       deps.onProcessed(processed)
     },
   })
-  const { claimed, parked } = await handOver.claimSome()
+  const { claimed, unreadable: parked } = await handOver.claimSome()
   await handOver.idle()
   if (errors.length > 0) throw errors[0]
   return { claimed, parked, landed, failed: claimed - parked - landed }

@@ -100,7 +100,7 @@ export function isConnectionLost(error: unknown): boolean {
  * Runs a statement, and retries it up to four times if it lost a conflict. The statement was rolled back as a whole,
  * and the other transaction ends soon.
  */
-export async function untilNotGivingWay<T>(run: () => PromiseLike<T>): Promise<T> {
+export async function retryConflicts<T>(run: () => PromiseLike<T>): Promise<T> {
   for (let tries = 1; ; tries += 1) {
     try {
       return await run()

@@ -1,5 +1,5 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import { one, retryConflicts } from '../../platform/postgres/errors.ts'
 import { leaseSeconds } from '../../platform/postgres/lease-keeper.ts'
 import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
@@ -92,7 +92,7 @@ export async function putOffCopy(
 
 /** Gives up a copy and writes the reason to its media. */
 export async function giveUpCopy(db: Database, copy: Copy, { fault, trouble }: CopyFailure): Promise<void> {
-  const rows = await untilNotGivingWay(() =>
+  const rows = await retryConflicts(() =>
     db.execute<{ ended: number }>(sql`
       with given_up as (
         update mediadock.media_copies c set ${copyLease.end}, state = 'failed', tries = c.tries + 1,

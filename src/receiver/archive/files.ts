@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import { one, retryConflicts } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
 import { addChange } from '../feeding/add-change.ts'
@@ -19,7 +19,7 @@ export async function wantFile(
   db: Database,
   { sha256, bytes, contentType }: ArchivedFile,
 ): Promise<string | undefined> {
-  const rows = await untilNotGivingWay(() =>
+  const rows = await retryConflicts(() =>
     // Longer than storing a file may take until `endCopy`. After that it is checked whether a copy refers to the file.
     db.execute<{ wanted: string | null }>(sql`
       with wanted as (
@@ -38,7 +38,7 @@ export async function wantFile(
  * again, so that the file is deleted once more.
  */
 export async function doubtFile(db: Database, { sha256, bytes, contentType }: ArchivedFile): Promise<void> {
-  await untilNotGivingWay(() =>
+  await retryConflicts(() =>
     db.execute(sql`
       insert into mediadock.archived_files (sha256, bytes, content_type, incarnation, look_at)
       values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${now})
@@ -83,6 +83,6 @@ export async function endCopy(db: Database, copy: Copy, file: Stored): Promise<b
     ),
     changed as (${addChange(now, sql`request where exists (select from written)`)})
     select count(*)::int as ended from ended`
-  const rows = await untilNotGivingWay(() => db.execute<{ ended: number }>(statement))
+  const rows = await retryConflicts(() => db.execute<{ ended: number }>(statement))
   return one(rows, `archiving a media of ${copy.request_id}`).ended === 1
 }

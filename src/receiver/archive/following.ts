@@ -1,6 +1,6 @@
 import { statementRows } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import { one, retryConflicts } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
 import type { LinkLives } from '../domain/keys.ts'
@@ -65,7 +65,7 @@ export async function followFeed(db: Database, lives: LinkLives = {}) {
         where exists (select from page)
     )
     select (select count(*)::int from page) as changes, (select count(*)::int from queued) as queued`
-  const rows = await untilNotGivingWay(() => db.execute<{ changes: number; queued: number }>(statement))
+  const rows = await retryConflicts(() => db.execute<{ changes: number; queued: number }>(statement))
   const followed = one(rows, 'queueing media for the archive')
   return { ...followed, more: followed.changes === statementRows }
 }

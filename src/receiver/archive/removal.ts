@@ -1,5 +1,5 @@
 import { and, inArray, isNotNull, or, sql, eq, lt } from '../../platform/postgres/drizzle.ts'
-import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import { one, retryConflicts } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
 import { maxOutputItems } from '../../wire/schemas.ts'
@@ -62,7 +62,7 @@ export async function removeMedia(db: Database, requestId: string, mark: Removal
     changed as (${addChange(now, sql`request where landed_at is not null and exists (select from marked)`)})
     select exists (select from request) as known, (select count(*)::int from marked) as media,
       array(select sha256 from before where sha256 is not null) as files, array(select sha256 from doubted) as doubted`
-  const rows = await untilNotGivingWay(() => db.execute<Removal & { doubted: string[] }>(statement))
+  const rows = await retryConflicts(() => db.execute<Removal & { doubted: string[] }>(statement))
   const { doubted, ...removal } = one(rows, `removing the media of ${requestId}`)
   // A file stored while this statement waited for the request's lock was not visible to it.
   if (removal.files.some((file) => !doubted.includes(file)))

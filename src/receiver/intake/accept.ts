@@ -1,9 +1,9 @@
 import { afterThisTurn } from '../../platform/after-this-turn.ts'
 import { withDeadline } from '../../platform/deadline.ts'
 import { createShares } from '../../platform/fair-share.ts'
-import { createGather, worthSecondRows } from '../../platform/gather.ts'
+import { createGather, rowsForSecondStatement } from '../../platform/gather.ts'
 import type { Logger } from '../../platform/logger.ts'
-import { isAboutTheRow, maxRefusals, metALock } from '../../platform/postgres/errors.ts'
+import { isRefusal, maxRefusals } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Delivery, MemoryRoom } from '../domain/delivery.ts'
@@ -15,7 +15,10 @@ const maxFlushRows = 256
 const maxFlushBytes = 4 * 1024 * 1024
 /** About a second of full load. One key may fill four fifths of it (fair-share.ts). */
 const maxWaiting = { rows: 5000, bytes: 64 * 1024 * 1024 }
-/** Below 5 s, within which every delivery is answered (docs/guarantees.md). The provider waits 10 s. */
+/**
+ * From the verified body to the answer. Below 5 s, within which every delivery is answered (docs/guarantees.md). The
+ * provider waits 10 s.
+ */
 const answerWithinMs = 4500
 
 type Waiting = {
@@ -26,14 +29,14 @@ type Waiting = {
 }
 
 export type Acceptor = {
-  /** Settles once the delivery is committed, or rejects with a Refusal (503) within 5 s. */
+  /** Settles once the delivery is committed, or rejects with a Refusal (503) within 5 s of this call. */
   accept: (delivery: Delivery) => Promise<Acceptance>
 }
 
 export type AcceptorDeps = {
   db: Database
   logger: Logger
-  handOver: MemoryRoom
+  memoryRoom: MemoryRoom
   /** The time that replicas share. Postgres's own by default. */
   time?: SharedTime
   /** Called for each flush, with the number of deliveries still waiting after it. */
@@ -43,9 +46,9 @@ export type AcceptorDeps = {
 }
 
 /**
- * Creates the acceptor, which stores deliveries in natural batches. Deliveries that arrive during a flush form the next
- * one, and so do those that the process reads from its sockets in one turn. A delivery that arrives alone is written at
- * once. Deliveries of a steady load gather for a few milliseconds, and then also land together.
+ * Creates the acceptor, which stores deliveries in batches without a fixed size. Deliveries that arrive during a flush
+ * form the next one, and so do those that the process reads from its sockets in one turn. A delivery that arrives alone
+ * is written at once. Deliveries of a steady load gather for a few milliseconds, and then also land together.
  */
 export function createAcceptor(deps: AcceptorDeps): Acceptor {
   let queue: Waiting[] = []
@@ -54,7 +57,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
 
   const pump = () => {
     // While one commit waits for the disk, the next statement runs. A third would only split the rows.
-    while (inFlight === 0 || (inFlight < 2 && queue.length >= worthSecondRows)) {
+    while (inFlight === 0 || (inFlight < 2 && queue.length >= rowsForSecondStatement)) {
       if (queue.length === 0 || !mayBegin(queue.length)) return
       const batch = takeBatch()
       if (batch.length === 0) return
@@ -67,7 +70,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
             { err: error, deliveries: batch.length },
             'storing deliveries did not end in time, continuing without them: senders without an answer got 503',
           )
-          for (const { delivery } of batch) deps.handOver.release(delivery)
+          for (const { delivery } of batch) deps.memoryRoom.release(delivery)
         })
         .finally(() => {
           inFlight -= 1
@@ -79,7 +82,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   const pumpAfterThisTurn = afterThisTurn(pump)
   // Gathering delays answers under a steady load by half of this. A flush for every few deliveries would cost far more
   // CPU.
-  const mayBegin = createGather({ ms: 10, enoughRows: worthSecondRows, wake: pump })
+  const mayBegin = createGather({ ms: 10, enoughRows: rowsForSecondStatement, wake: pump })
 
   const enqueue = (waiting: Waiting) => {
     queue.push(waiting)
@@ -131,8 +134,8 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
 type FlushDeps = AcceptorDeps & { storeAgain: (group: readonly Waiting[]) => void }
 
 /**
- * Answers for every delivery of the batch, or passes it to `storeAgain`. Never rejects. A refused statement is halved, so
- * that a delivery that a constraint or trigger refuses does not block its neighbours.
+ * Answers for every delivery of the batch, or passes it to `storeAgain`. Never rejects. A refused statement is halved,
+ * so that a delivery that a constraint or trigger refuses does not block its neighbours.
  */
 async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> {
   const parts = [batch]
@@ -147,7 +150,7 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
     } catch (error) {
       refusals += 1
       const isWorthHalving = isAnyStored || refusals <= maxRefusals
-      if (part.length > 1 && isWorthHalving && isAboutTheRow(error) && !metALock(error)) {
+      if (part.length > 1 && isWorthHalving && isRefusal(error)) {
         const half = Math.ceil(part.length / 2)
         parts.push(part.slice(half), part.slice(0, half))
         continue
@@ -172,25 +175,26 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
  * statement, with nothing stored. Also throws if the connection is lost: the statement may have been committed, and the
  * sender's next attempt is then a duplicate.
  */
-async function storePart({ db, time, handOver, onStored, storeAgain }: FlushDeps, part: readonly Waiting[]) {
+async function storePart({ db, time, memoryRoom, onStored, storeAgain }: FlushDeps, part: readonly Waiting[]) {
   const byId = Map.groupBy(part, ({ delivery }) => delivery.id)
   // Sorted by key, so that two flushes cannot deadlock.
   const rows = [...byId.keys()].sort().flatMap((id) => signedLive(byId.get(id) ?? [])?.delivery ?? [])
-  const reserved = rows.filter((row) => handOver.reserve(row))
+  const reserved = rows.filter((row) => memoryRoom.reserve(row))
   const ids = new Set(reserved.map(({ id }) => id))
-  const claimed = { ids, leaseSeconds: handOver.leaseSeconds }
+  const claimed = { ids, leaseSeconds: memoryRoom.leaseSeconds }
   const stored = await storeDeliveries(db, rows, { now: time?.(), claimed }).catch((error: unknown) => {
-    reserved.forEach(handOver.release)
+    reserved.forEach(memoryRoom.release)
     throw error
   })
   for (const [id, group] of byId) {
     const answer = stored.get(id)
     if (answer === 'undecided') storeAgain(group)
+    // Of the same delivery sent twice in one batch, the first is answered as new, also if another one's key is stored.
     else group.forEach(({ delivery, resolve }, at) => resolve(outcomeOf(delivery, at === 0 && answer === 'new')))
   }
   for (const row of reserved) {
-    if (stored.get(row.id) === 'new') handOver.take(row)
-    else handOver.release(row)
+    if (stored.get(row.id) === 'new') memoryRoom.take(row)
+    else memoryRoom.release(row)
   }
   const isToClaim = ({ id, parkReason }: Delivery) => {
     const answer = stored.get(id)

@@ -46,9 +46,9 @@ export type WebhookDeps = {
 }
 
 /**
- * Mounts `POST /webhooks`, and `POST /webhooks/<name>` for each source of the settings. Only authentic webhooks become
- * deliveries, and a delivery is acknowledged once it is durable. Arrivals refused for their id or signature go to the
- * quarantine.
+ * Mounts `POST /webhooks`, and `POST /webhooks/<name>` for each source of the settings. Only signed,
+ * authentic webhooks are stored as deliveries, and a delivery is acknowledged once it is durable. Arrivals refused for
+ * their id or signature go to the quarantine.
  */
 export function mountWebhooks(app: IRouter, deps: WebhookDeps): void {
   // Bounded, so that a bug met by every delivery does not fill the disk.

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterThisTurn } from '../../platform/after-this-turn.ts'
 import { withDeadline } from '../../platform/deadline.ts'
-import { worthSecondRows } from '../../platform/gather.ts'
+import { rowsForSecondStatement } from '../../platform/gather.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { DeliveryInFlight, LaneName, Taken } from './in-flight.ts'
 import { landBatch } from './land-batch.ts'
@@ -52,7 +52,7 @@ export function createBatches(deps: BatchesDeps): Batches {
     for (const lane of lanes) {
       while (
         lane.writing === 0 ||
-        (lane.writing < lane.maxWriting && inFlight.countReady(lane.name) >= worthSecondRows)
+        (lane.writing < lane.maxWriting && inFlight.countReady(lane.name) >= rowsForSecondStatement)
       ) {
         const taken = inFlight.takeBatch(lane.name, lane.batchRows)
         if (!taken) break
@@ -106,8 +106,8 @@ export function createBatches(deps: BatchesDeps): Batches {
 
   return {
     wake,
-    // More than half a batch waits only when the machine cannot keep up.
-    isBehind: () => inFlight.countReady('fresh') + inFlight.countReady('again') >= 250,
+    // Half a batch waits only when the machine cannot keep up.
+    isBehind: () => inFlight.countReady('fresh') + inFlight.countReady('again') >= maxBatchRows / 2,
     idle: () => {
       whenIdle ??= Promise.withResolvers()
       wake()

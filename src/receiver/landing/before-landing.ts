@@ -1,6 +1,6 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { isAboutTheRow, metALock, postgresMessage, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import { isAboutTheRow, metALock, postgresMessage, retryConflicts } from '../../platform/postgres/errors.ts'
 import { signedEnvironment } from '../domain/keys.ts'
 import { nextExtraPoll } from '../domain/poll-rhythm.ts'
 import type { Hint, Parsed, Report, UnreadableReason } from '../domain/report.ts'
@@ -9,7 +9,7 @@ import * as schema from '../domain/schema.ts'
 import type { Claimed } from './claimed.ts'
 import { park, returnClaims, retryOrPark } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { lockedPauseMs, unlessRefused } from './refused.ts'
+import { putOffMs, unlessRefused } from './refused.ts'
 import type { Identified } from './row-to-write.ts'
 import { landingLockWaitMs } from './two-statements.ts'
 import { hasTooManyParked } from './whole-sql.ts'
@@ -54,7 +54,7 @@ async function landClaimedHint(deps: LandingDeps, claimed: Claimed, hint: Hint):
     if (!isAboutTheRow(error)) throw error
     logger.error({ err: error, delivery_id: claimed.deliveryId }, 'a hint could not be landed, landing it later')
     if (metALock(error)) {
-      const pauseMs = lockedPauseMs(claimed.claims)
+      const pauseMs = putOffMs(claimed.claims)
       await returnClaims(db, [{ ...claimed, pauseMs }], { now: time(), trouble: 'a lock of another transaction' })
     } else await retryOrPark(db, { claimed, reason: 'landing_failed', detail: postgresMessage(error), now: time() })
   }
@@ -63,8 +63,8 @@ async function landClaimedHint(deps: LandingDeps, claimed: Claimed, hint: Hint):
 /**
  * Makes sure that the request of a hint is tracked, and that its next poll is due now if the job may have ended. An
  * ended request that is not confirmed gets an extra poll. The delivery leaves the inbox with the outcome `hint`. A
- * request of another source is not touched, and the delivery is parked, or deleted if too many of the request are parked
- * already.
+ * request of another source is not touched, and the delivery is parked, or deleted if too many of the request are
+ * parked already.
  */
 export async function landHint(deps: LandingDeps, delivery: Identified, { jobId, poll }: Hint): Promise<void> {
   const { db, keys, time } = deps
@@ -73,9 +73,9 @@ export async function landHint(deps: LandingDeps, delivery: Identified, { jobId,
   const environment = delivery.environment ?? signedEnvironment(keys(), keyName)
   const sandbox = environment === 'unknown' ? null : environment === 'sandbox'
   const now = time()
-  await untilNotGivingWay(() =>
+  await retryConflicts(() =>
     db.execute(sql`
-    with patience as materialized (select set_config('lock_timeout', ${`${landingLockWaitMs}ms`}, true)),
+    with lock_wait as materialized (select set_config('lock_timeout', ${`${landingLockWaitMs}ms`}, true)),
     ${dequeue(delivery)},
     tracked as (
       insert into mediadock.requests as r (request_id, source_name, external_id, key_name, key_source, sandbox,
@@ -120,7 +120,7 @@ export async function landHint(deps: LandingDeps, delivery: Identified, { jobId,
 
 /** SQL: `dequeued`, the delivery if its claim is still held. It leaves the inbox. A single replay has no claim. */
 function dequeue({ deliveryId, claims }: { deliveryId: string; claims: number | undefined }): SQL {
-  const gone = sql`delete from mediadock.inbox i using patience
+  const gone = sql`delete from mediadock.inbox i using lock_wait
       where i.delivery_id = ${deliveryId}::uuid and i.claims = coalesce(${claims ?? null}::int, i.claims)
       returning i.delivery_id, i.replay_id`
   if (claims !== undefined) return sql`dequeued as (${gone})`

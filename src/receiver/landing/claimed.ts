@@ -18,7 +18,7 @@ export type Claimed = Pick<Delivery, 'webhookId' | 'sourceName' | 'keyName'> & {
   generation?: string | undefined
 }
 
-/** Returns the first claim of a delivery that was stored with it. */
+/** Returns the first claim of a delivery that is about to be stored with it. */
 export function claimedOnce(delivery: Delivery): Claimed {
   const { id, webhookId, sourceName, keyName, environment, receivedAt, headers } = delivery
   const claim = { deliveryId: id, claims: 1, failures: 0 }

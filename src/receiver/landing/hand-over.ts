@@ -14,7 +14,7 @@ import { landingOfDelivery } from './row-to-write.ts'
 type HandOverDeps = LandingDeps &
   Pick<BatchesDeps, 'rest' | 'signal'> & {
     /** Called when a round of claiming had no room, and there is room again. */
-    wake: () => void
+    wakeInbox: () => void
     /** The time for renewals of leases. Tests replace it. */
     nowMs?: () => number
   }
@@ -25,31 +25,31 @@ export type HandOver = MemoryRoom &
      * One round: claims due deliveries, as far as there is room, and begins to land them. Unreadable ones are parked
      * and hints land at once.
      */
-    claimSome: () => Promise<{ claimed: number; parked: number; more: boolean }>
+    claimSome: () => Promise<{ claimed: number; unreadable: number; more: boolean }>
     /** Renews the claims that are older than half a lease. */
     renewClaims: () => Promise<{ more: false }>
   }
 
 /**
  * Takes over the deliveries that this process has just stored, which are landed from memory, and those that it claims
- * from the queue. If the process dies, other processes claim them when the leases end.
+ * from the inbox. If the process dies, other processes claim them when the leases end.
  */
 export function createHandOver(deps: HandOverDeps): HandOver {
   const { db, keys, time, signal, nowMs = () => performance.now() } = deps
   const inFlight = createInFlight(deps)
-  const { wake, isBehind, idle } = createBatches({ ...deps, inFlight })
+  const { wake: wakeBatches, isBehind, idle } = createBatches({ ...deps, inFlight })
 
   const addClaimed = ({ body, ...claimed }: ClaimedWithBody, report: Report, claimedAtMs: number): void => {
     const landing = landingOfDelivery(deps, claimed, report)
     inFlight.addClaimed({ claimed, landing, bodyBytes: body.length, claimedAtMs })
-    wake()
+    wakeBatches()
   }
 
   return {
     leaseSeconds: inboxLeaseSeconds,
     reserve: (delivery) => {
       const { report, body } = delivery
-      if (signal.aborted || !report || !isLandedFromMemory(keys(), delivery) || !inFlight.hasRoom(delivery))
+      if (signal.aborted || !report || !isLandedFromMemory(keys(), delivery) || !inFlight.mayReserve(delivery))
         return false
       const claimed = claimedOnce(delivery)
       const landing = landingOfDelivery(deps, claimed, report)
@@ -58,21 +58,21 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     },
     take: ({ id }) => {
       inFlight.makeReady(id)
-      wake()
+      wakeBatches()
     },
     release: ({ id }) => {
       inFlight.releaseReserved(id)
-      wake()
+      wakeBatches()
     },
     claimSome: async () => {
       const room = signal.aborted ? undefined : inFlight.roomToClaim()
-      if (!room) return { claimed: 0, parked: 0, more: false }
+      if (!room) return { claimed: 0, unreadable: 0, more: false }
       const claimedAtMs = nowMs()
       return claimInto(deps, room, (row, report) => addClaimed(row, report, claimedAtMs))
     },
     renewClaims: async () => {
       const startedAtMs = nowMs()
-      const old = inFlight.claimedUntil(startedAtMs - (inboxLeaseSeconds * 1000) / 2)
+      const old = inFlight.claimedBefore(startedAtMs - (inboxLeaseSeconds * 1000) / 2)
       // Lost claims need no handling: only the newer claim takes the delivery out of the inbox.
       const claims = old.map(({ claimed }) => claimed)
       await renew(db, claims, time())
@@ -84,7 +84,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
   }
 }
 
-/** Claims due deliveries and adds those that carry a report. The others are parked or land at once. */
+/** Claims due deliveries and adds those that carry a report. Unreadable ones are parked, and hints land at once. */
 async function claimInto(
   deps: LandingDeps,
   room: Amount,
@@ -104,19 +104,20 @@ async function claimInto(
     const report = await beforeLanding(deps, row, parsed)
     if (report) add(row, report)
   }
-  const parked = others.filter(({ parsed }) => !parsed.ok).length
+  const unreadable = others.filter(({ parsed }) => !parsed.ok).length
   const bytes = rows.reduce((sum, { body }) => sum + body.length, 0)
-  return { claimed: rows.length, parked, more: rows.length === limit || bytes >= room.bytes }
+  return { claimed: rows.length, unreadable, more: rows.length === limit || bytes >= room.bytes }
 }
 
-/** False for a delivery that any process is to claim from the queue. */
+/** False for a delivery that any process is to claim from the inbox. */
 function isLandedFromMemory(keys: Keys, { sourceName, headers, body }: Delivery): boolean {
   return (
     // A delivery of a removed source is parked.
     sourceOf(keys, sourceName) !== undefined &&
     // A webhook that ends a submit is joined with it.
     pathIn(headers).generation === undefined &&
-    // A larger body is read back from the queue, since its parsed form takes several times its memory.
+    // A larger body is read back from its table, since its parsed form takes several times its memory. (largeBodyBytes
+    // of body-reader.ts has the same value for another reason: the time that its verification takes.)
     body.length <= 64 * 1024
   )
 }

@@ -10,8 +10,9 @@ const leastClaim = { rows: 100, bytes: 1024 * 1024 }
 /** The bytes of one statement. */
 const maxBatchBytes = 8 * 1024 * 1024
 /**
- * Deliveries of one request that may wait. Each batch returns the rest of a flood to the inbox: this many become due
- * per second, and all others after 300 s.
+ * Deliveries of one request that may wait. Each batch returns the others of a flood to the inbox: this many of them
+ * become due per second, and those beyond 300 s after 300 s. Several batches that return parts of one flood do not know
+ * of each other, so their deliveries add up.
  */
 const maxOfRequest = 4
 
@@ -29,7 +30,7 @@ const maxOfRequest = 4
 export type DeliveryInFlight = {
   mode: 'RESERVED' | 'READY' | 'LANDING' | 'RELEASED'
   lane: LaneName
-  /** A newer claim replaces both in READY. */
+  /** In READY, a newer claim replaces this and the next two. */
   claimed: Claimed
   landing: Landing
   claimedAtMs: number
@@ -53,7 +54,12 @@ type Added = Pick<DeliveryInFlight, 'claimed' | 'landing' | 'claimedAtMs'> & { b
 export type InFlight = ReturnType<typeof createInFlight>
 
 /** Keeps the deliveries in flight in memory, and decides which of them go into a batch together. */
-export function createInFlight({ wake }: { /** Called when room was lacking and is there again. */ wake: () => void }) {
+export function createInFlight({
+  wakeInbox,
+}: {
+  /** Called when room was lacking and is there again. */
+  wakeInbox: () => void
+}) {
   const stored = createShares(roomForStored)
   const fromInbox = createShares(roomForClaimed)
   const deliveries = new Map<string, DeliveryInFlight>()
@@ -76,21 +82,22 @@ export function createInFlight({ wake }: { /** Called when room was lacking and 
     one.mode = 'RELEASED'
     deliveries.delete(one.claimed.deliveryId)
     one.freeRoom()
-    if (lacksRoom && roomToClaim()) wake()
+    if (lacksRoom && roomToClaim()) wakeInbox()
   }
 
-  /** Returns the room for deliveries of the inbox. If it is not worth a claim, `wake` is called once it is. */
+  /** Returns the room for deliveries of the inbox. If it is not worth a claim, `wakeInbox` is called once it is. */
   const roomToClaim = (): Amount | undefined => {
     const { rows, bytes } = fromInbox.held()
     const left = { rows: roomForClaimed.rows - rows, bytes: roomForClaimed.bytes - bytes }
+    // Read by release().
     lacksRoom = left.rows < leastClaim.rows || left.bytes < leastClaim.bytes
     return lacksRoom ? undefined : left
   }
 
   return {
     roomToClaim,
-    /** Returns true if there is room for a delivery that is to be stored. */
-    hasRoom: ({ id, keyName }: { id: string; keyName: string }): boolean =>
+    /** Returns true if a delivery that is to be stored is not in flight already, and there is room for it. */
+    mayReserve: ({ id, keyName }: { id: string; keyName: string }): boolean =>
       !deliveries.has(id) && stored.isOpen(keyName),
     /** Adds a delivery that is to be stored. */
     reserve: (delivery: Added): void => add('RESERVED', delivery),
@@ -117,8 +124,8 @@ export function createInFlight({ wake }: { /** Called when room was lacking and 
       if (before.mode === 'READY') Object.assign(before, { claimed, landing, claimedAtMs })
     },
     /**
-     * Takes the next batch of a lane: one delivery per request, the oldest. Two batches with the same request would wait
-     * for each other. Undefined if none of those that wait may land now.
+     * Takes the next batch of a lane: one delivery per request, the one that came into memory first. Two batches with
+     * the same request would wait for each other. Undefined if none of those that wait may land now.
      */
     takeBatch: (lane: LaneName, maxRows: number): Taken | undefined => {
       if (ready[lane] === 0) return undefined
@@ -150,8 +157,8 @@ export function createInFlight({ wake }: { /** Called when room was lacking and 
       [...deliveries.values()].filter((one) => one.mode === 'READY' && one.lane === lane),
     /** Returns how many deliveries of a lane wait for a batch. */
     countReady: (lane: LaneName): number => ready[lane],
-    /** Returns the stored deliveries whose claim was made or renewed by then. */
-    claimedUntil: (ms: number): DeliveryInFlight[] =>
+    /** Returns the stored deliveries whose claim was last made or renewed before this time. */
+    claimedBefore: (ms: number): DeliveryInFlight[] =>
       [...deliveries.values()].filter(({ mode, claimedAtMs }) => mode !== 'RESERVED' && claimedAtMs <= ms),
     isEmpty: (): boolean => deliveries.size === 0,
   }

@@ -36,9 +36,9 @@ export async function landBatch(
 /** Reports the outcome of a landing to the log, the metrics and the traces. */
 function report(deps: LandingDeps, one: DeliveryInFlight, outcome: LandingOutcome, startedMs: number): void {
   const { claimed, landing } = one
-  // An ordinary landing is not logged: the line of the arrival is enough. Nor is a raced one: it is due again.
-  const isOrdinary = outcome === 'landed' && claimed.claims === 1 && claimed.failures === 0
-  if (!isOrdinary && outcome !== 'raced') {
+  // The line of the arrival is enough for a landing at the first try. A raced delivery is due again.
+  const isAtFirstTry = outcome === 'landed' && claimed.claims === 1 && claimed.failures === 0
+  if (!isAtFirstTry && outcome !== 'raced') {
     const { status, media, media_complete } = landing
     const result = { status, outcome, media: media.length, media_complete }
     deps.logger.info({ ...idsOf(deps, one), ...result }, 'delivery processed')

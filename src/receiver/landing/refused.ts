@@ -97,7 +97,7 @@ async function unlockedParts(deps: BatchDeps, open: readonly DeliveryInFlight[],
 
 /** Puts off deliveries that a lock of another transaction blocks. They are retried for as long as it lasts. */
 async function putOffLocked(deps: BatchDeps, locked: readonly DeliveryInFlight[], trouble: string): Promise<void> {
-  const returned = locked.map((one) => ({ one, pauseMs: lockedPauseMs(one.claimed.claims) }))
+  const returned = locked.map((one) => ({ one, pauseMs: putOffMs(one.claimed.claims) }))
   await returnToInbox(deps, returned, trouble)
   for (const { claimed, landing } of locked) {
     deps.logger.warn(
@@ -107,8 +107,11 @@ async function putOffLocked(deps: BatchDeps, locked: readonly DeliveryInFlight[]
   }
 }
 
-/** Returns the pause for a row that another transaction locks. It does not count as a failure of the delivery. */
-export function lockedPauseMs(claims: number): number {
+/**
+ * Returns the pause of a delivery that is put off without a failure of its own. The pause doubles with each round. A
+ * round adds two to `claims`: one for its claim, one for its return.
+ */
+export function putOffMs(claims: number): number {
   return jitteredPauseMs(claimsOfRow(claims), { baseMs: 1000, capMs: 15_000 }, Math.random)
 }
 
@@ -145,13 +148,13 @@ export async function returnFailed(
   error: unknown,
 ): Promise<void> {
   const { inFlight, signal } = deps
-  // The others were put off or parked. Those that the batch has landed are gone from the inbox.
+  // These are still in flight. The other deliveries of the batch have landed, or were put off or parked.
   const left = batch.filter(({ mode }) => mode === 'LANDING')
   // A stopping process retries nothing, so everything that waits is returned.
   const unwritten = signal.aborted ? inFlight.readyIn(lane) : []
   // A delivery that fails alone, but not with its connection, gets a later time, so that others do not fail with it.
   const comesLater = batch.length === 1 && !signal.aborted && !isConnectionLost(error)
-  const pauseMs = comesLater ? lockedPauseMs(batch[0]?.claimed.claims ?? 1) : 0
+  const pauseMs = comesLater ? putOffMs(batch[0]?.claimed.claims ?? 1) : 0
   const returned = [...left, ...unwritten].map((one) => ({ one, pauseMs }))
   await returnOrExpire(deps, returned, signal.aborted ? undefined : failureWords(error))
 }

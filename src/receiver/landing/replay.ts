@@ -1,7 +1,7 @@
 import postgres from 'postgres'
 import { z } from 'zod'
 import { eq, sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { databaseErrorOf, one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import { databaseErrorOf, one, retryConflicts } from '../../platform/postgres/errors.ts'
 import { claimsAnew } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { isTried, tried } from '../../platform/postgres/tried.ts'
@@ -14,7 +14,7 @@ import { maxFailures } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { landingOfDelivery, type Landing } from './row-to-write.ts'
 import { everyNotification } from './short-sql.ts'
-import { landingOutcomes, landingStatement, type LandingAt } from './two-statements.ts'
+import { landingOutcomes, wholeStatement, type LandingAt } from './two-statements.ts'
 
 const row = z.record(z.string(), z.unknown())
 const changeSchema = z.object({
@@ -30,8 +30,9 @@ export type Change = z.infer<typeof changeSchema>
 export type Replay = { replayed: number; changes: Change[] }
 
 /**
- * Processes a stored delivery again, as idempotently as the first time. A dry run does the same, including triggers,
- * and rolls it back, so its changes, or its error, are those of a replay. Undefined for an unknown delivery.
+ * Processes a stored delivery again. Landing it again changes nothing that already stands. A dry run does the same,
+ * including triggers, and rolls it back, so its changes, or its error, are those of a replay. Undefined for an unknown
+ * delivery.
  */
 export async function replayDelivery(
   deps: LandingDeps,
@@ -104,7 +105,7 @@ export async function landExplained(
 ): Promise<Change> {
   const result = dryRun ? sql`case when ${isTried} then change else mediadock.rolled_back(change) end` : sql`change`
   const statement = sql`
-    ${landingStatement([written], at)}
+    ${wholeStatement([written], at)}
     select ${result} as change from (
       select jsonb_build_object(
         'request_id', outcomes.request_id, 'outcome', outcomes.outcome,
@@ -119,7 +120,7 @@ export async function landExplained(
         where r.request_id = outcomes.request_id limit 1) as was on true
       where ${everyNotification}) as c`
   const execute = () => (dryRun ? tried<{ change: Change }>(db, statement) : db.execute<{ change: Change }>(statement))
-  const rows = await untilNotGivingWay<readonly { change: Change }[]>(execute).catch((error: unknown) => [
+  const rows = await retryConflicts<readonly { change: Change }[]>(execute).catch((error: unknown) => [
     { change: rolledBack(error) },
   ])
   return one(rows, `landing request ${written.request_id}`).change
@@ -187,5 +188,5 @@ export async function requeue(db: Database, { replayId, ids, before, now }: Requ
     )
     update mediadock.replays set requeued = requeued + (select count(*) from requeued)
     where id = ${replayId}::uuid returning (select count(*)::int from requeued) as n`
-  return one(await untilNotGivingWay(() => db.execute<{ n: number }>(statement)), `the replay ${replayId}`).n
+  return one(await retryConflicts(() => db.execute<{ n: number }>(statement)), `the replay ${replayId}`).n
 }

@@ -5,12 +5,12 @@ import { addChange } from '../feeding/add-change.ts'
 import { row, verdict } from './rules-sql.ts'
 
 /*
- * The short statement, which lands ordinary deliveries: the request has not landed, and it and the webhook id have no
- * other delivery. whole-sql.ts has the statement for every landing, with the same parts and more. Each part reads only
- * parts above it; Postgres promises no other order. All parts see the tables as they were before the statement, but the
- * ON CONFLICT of `written` sees the newest version of a row:
+ * The short statement, which lands ordinary deliveries: the request has not landed, and no other delivery names the
+ * request or has the same webhook id. whole-sql.ts has the statement for every landing, with the same parts and more.
+ * Each part reads only parts above it; Postgres promises no other order. All parts see the tables as they were before
+ * the statement, but the ON CONFLICT of `written` sees the newest version of a row:
  *
- *   item           one row per landing: what the webhook or the result carries, who signed it, the claim of its delivery
+ *   item           one row per landing: what the webhook or the result carries, who signed it, and the claim
  *   verdict        the ruling (rules-sql.ts), which is the outcome that the rules demand, and the row to write
  *   written        the rows of requests that were written, as they are now
  *   outcomes       the outcome of each landing (LandingOutcome), which every later part reads instead of the ruling
@@ -40,9 +40,9 @@ import { row, verdict } from './rules-sql.ts'
  * for it, so the wait is short.
  */
 export const items = `
-    patience as materialized (select set_config('lock_timeout', :wait, true)),
+    lock_wait as materialized (select set_config('lock_timeout', :wait, true)),
     item as (
-      select i.* from patience, jsonb_to_recordset(:landings::jsonb) as i (
+      select i.* from lock_wait, jsonb_to_recordset(:landings::jsonb) as i (
         request_id uuid, source_name text, external_id text, status text, model text, output jsonb,
         media_complete boolean, error_code text, error_message text, created_at timestamp with time zone,
         completed_at timestamp with time zone, cost numeric, source text, key_name text,
@@ -52,10 +52,9 @@ export const items = `
     )`
 
 /**
- * Judges ordinary deliveries, by the rows as the snapshot shows them: the request has not landed, and it and the webhook
- * id have no other delivery. Each look-up has its own `limit 1`, so that outdated statistics never
- * make the planner scan a table. The range of ids is read in order, since the planner of Postgres 18 may otherwise
- * choose to skip through the index by time, and then read all of it.
+ * Selects the ordinary deliveries and judges them, by the rows as the snapshot shows them. Each look-up has its own
+ * `limit 1`, so that outdated statistics never make the planner scan a table. The range of ids is read in order, since
+ * the planner of Postgres 18 may otherwise choose to skip through the index by time, and then read all of it.
  */
 const verdictAsSeen = verdict({
   rowChanged: 'false',
@@ -127,7 +126,8 @@ export const mediaWritten = `
     )`
 
 /**
- * Only the landings that were written. A row that changed since it was read is left to the whole statement. `is true` makes the planner hash the list instead of joining it, here and below.
+ * Only the landings that were written. A row that changed since it was read is left to the whole statement. `is true`
+ * makes the planner hash the list instead of joining it, here and below.
  */
 const outcomesTaken = `
     outcomes as (

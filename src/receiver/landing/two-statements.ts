@@ -1,6 +1,6 @@
 import { atMost } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { NoAnswerError, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import { NoAnswerError, retryConflicts } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { Environments } from '../domain/keys.ts'
@@ -9,8 +9,8 @@ import { everyNotification, short } from './short-sql.ts'
 import { whole } from './whole-sql.ts'
 
 /*
- * Runs the short statement (short-sql.ts) for ordinary deliveries, and the whole one (whole-sql.ts) for all others.
- * docs/decisions/two-statements.md lists the reasons.
+ * Runs the short statement (short-sql.ts) for ordinary deliveries, which are those that it can land, and the whole one
+ * (whole-sql.ts) for all others. docs/decisions/two-statements.md lists the reasons.
  */
 
 /** How long a landing waits for a row that another transaction locks: much longer than a landing takes. */
@@ -36,7 +36,8 @@ export const landingOutcomes = [
  * - `contradiction`: another terminal state stands. The delivery is flagged, and the end of the row stays
  * - `key_mismatch`: signed with a key of the other environment, or of an unknown one, and parked
  * - `source_mismatch`: the request belongs to another source than the delivery, which is parked
- * - `discarded`: a mismatch, but `maxParkedForRequest` deliveries of the request are parked for it already. It is deleted
+ * - `discarded`: a mismatch, but `maxParkedForRequest` deliveries of the request are parked for it already. It is
+ *   deleted
  * - `raced`: the row appeared or changed at the same moment. The result was not written; try again
  */
 export type LandingOutcome = (typeof landingOutcomes)[number]
@@ -51,12 +52,13 @@ type Outcomes = Map<string, LandingOutcome>
 type UntilFailure = { outcomes: Outcomes; failure?: { error: unknown } }
 
 /**
- * Writes each result in one statement: the state of its request, its media, flags and ends of deliveries, the change
- * for the feed, and the NOTIFY for readers. States never go back: docs/orders.md says which end overrules which.
+ * Each result is written by exactly one of two statements, whole or not at all: the state of its request, its media,
+ * flags and ends of deliveries, the change for the feed, and the NOTIFY for readers. States never go back:
+ * docs/orders.md says which end overrules which.
  *
  * Takes one landing per request: `takeBatch` of in-flight.ts leaves the others waiting. First runs the short statement,
- * then the whole one for the landings that the short one left. Never throws: a failure is returned, beside the outcomes that the
- * short statement had committed.
+ * then the whole one for the landings that the short one left. Never throws: a failure is returned, beside the outcomes
+ * that the short statement had committed.
  */
 export async function landUntilFailure(
   db: Database,
@@ -66,11 +68,11 @@ export async function landUntilFailure(
   const outcomes: Outcomes = new Map()
   try {
     const ordinary = landings.filter(mayBeOrdinary)
-    for (const one of await run(db, ordinary, ordinaryStatement(ordinary, at))) outcomes.set(...one)
+    for (const one of await run(db, ordinary, shortStatement(ordinary, at))) outcomes.set(...one)
     let open = landings.filter(({ request_id: id }) => !outcomes.has(id))
     // Another landing of the request may come between reading and writing. The next try sees it.
     for (let tries = 1; open.length > 0 && tries <= 5; tries += 1) {
-      const found = await run(db, open, landingStatement(open, at))
+      const found = await run(db, open, wholeStatement(open, at))
       // Every landing must have an outcome.
       if (found.size < open.length) throw new NoAnswerError(`landing ${open.length} results`)
       for (const one of found) outcomes.set(...one)
@@ -89,10 +91,10 @@ export async function land(db: Database, landings: readonly Landing[], at: Landi
   return outcomes
 }
 
-async function run(db: Database, landings: readonly Landing[], parts: SQL): Promise<Outcomes> {
+async function run(db: Database, landings: readonly Landing[], ctes: SQL): Promise<Outcomes> {
   if (landings.length === 0) return new Map()
-  const statement = sql`${parts} select request_id, outcome from outcomes where ${everyNotification}`
-  const rows = await untilNotGivingWay(() => executePrepared<Answer>(db, statement))
+  const statement = sql`${ctes} select request_id, outcome from outcomes where ${everyNotification}`
+  const rows = await retryConflicts(() => executePrepared<Answer>(db, statement))
   return new Map(rows.map(({ request_id, outcome }) => [request_id, outcome]))
 }
 
@@ -116,8 +118,8 @@ function mayBeOrdinary({ claims, flags, fetched }: Landing): boolean {
  * Splits the text of a statement at its values, once. Putting it together anew for each batch would double what a
  * statement costs this process. The comments stay here.
  */
-function withValues(parts: readonly string[]): (landings: readonly Landing[], at: LandingAt) => SQL {
-  const text = `with ${parts.join(',')}`.replaceAll(/^ *--.*\n| +--.*$/gm, '')
+function withValues(ctes: readonly string[]): (landings: readonly Landing[], at: LandingAt) => SQL {
+  const text = `with ${ctes.join(',')}`.replaceAll(/^ *--.*\n| +--.*$/gm, '')
   const pieces = text.split(/(?<!:)(:(?:landings|wait|limit|now|key_environment)\b)/)
   return (landings, { now, environments, waitMs = landingLockWaitMs }) => {
     const values = new Map([
@@ -132,8 +134,8 @@ function withValues(parts: readonly string[]): (landings: readonly Landing[], at
 }
 
 /** The WITH of the whole statement. A reader of `outcomes` must add `everyNotification`. */
-export const landingStatement = withValues(whole)
-const ordinaryStatement = withValues(short)
+export const wholeStatement = withValues(whole)
+const shortStatement = withValues(short)
 
 /** SQL: the environment of the key of a row, as it is configured now. */
 const todaysEnvironment = ({ live, sandbox }: Environments): SQL => sql`case

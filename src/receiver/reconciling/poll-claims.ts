@@ -214,7 +214,7 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Due 
       sql`
       due as (
         select request_id, coalesce(next_poll_at, tracked_at) as due_at, ${isScheduled}, 1 as place
-        from (select set_config('lock_timeout', ${`${lockWaitMs}ms`}, true)) as patience, mediadock.requests
+        from (select set_config('lock_timeout', ${`${lockWaitMs}ms`}, true)) as lock_wait, mediadock.requests
         where request_id = ${requestId} limit 1 for update of requests
       )`,
     )

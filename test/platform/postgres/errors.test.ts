@@ -9,7 +9,7 @@ import {
   isAboutTheRow,
   isRefusal,
   postgresMessage,
-  untilNotGivingWay,
+  retryConflicts,
 } from '../../../src/platform/postgres/errors.ts'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { explainPostgres } from '../../../src/platform/postgres/words.ts'
@@ -147,16 +147,16 @@ describe('a statement that lost a deadlock or a serialization conflict', () => {
     expect(hadToGiveWay(refused)).toBe(true)
     let tries = 0
     const third = () => ((tries += 1) < 3 ? Promise.reject(refused) : Promise.resolve('done'))
-    expect(await untilNotGivingWay(third)).toBe('done')
+    expect(await retryConflicts(third)).toBe('done')
     tries = 0
-    await expect(untilNotGivingWay(() => Promise.reject(((tries += 1), refused)))).rejects.toBe(refused)
+    await expect(retryConflicts(() => Promise.reject(((tries += 1), refused)))).rejects.toBe(refused)
     expect(tries).toBe(5)
   })
 
   it('is not one with another error', async () => {
     const [refused] = await failureOf(raising('P0001'))
     let tries = 0
-    await expect(untilNotGivingWay(() => Promise.reject(((tries += 1), refused)))).rejects.toBe(refused)
+    await expect(retryConflicts(() => Promise.reject(((tries += 1), refused)))).rejects.toBe(refused)
     expect(tries).toBe(1)
   })
 })

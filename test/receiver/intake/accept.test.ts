@@ -19,7 +19,7 @@ async function startAcceptor({ url, onStored = () => {} }: { url?: string; onSto
   const acceptor = createAcceptor({
     db: pool.db,
     logger: createLogger('silent'),
-    handOver: noRoom,
+    memoryRoom: noRoom,
     onFlush: ({ deliveries }) => flushes.push(deliveries),
     onStored,
   })
@@ -75,7 +75,12 @@ describe('while Postgres accepts nothing', () => {
     const { db } = createTestWorker({ databaseUrl: (await withTestDatabase()).url })
     const goesOn = Promise.withResolvers<void>()
     const held = aroundStatements(db, (run) => goesOn.promise.then(run))
-    const acceptor = createAcceptor({ db: held, logger: createLogger('silent'), handOver: noRoom, onStored: () => {} })
+    const acceptor = createAcceptor({
+      db: held,
+      logger: createLogger('silent'),
+      memoryRoom: noRoom,
+      onStored: () => {},
+    })
     const flood = Promise.allSettled(Array.from({ length: 4500 }, () => acceptor.accept(newDelivery())))
     const others = Promise.allSettled(
       Array.from({ length: 100 }, () => acceptor.accept({ ...newDelivery(), keyName: 'sandbox' })),

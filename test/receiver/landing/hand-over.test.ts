@@ -12,7 +12,7 @@ import { testHandOver, workOnce } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 const acceptorFor = (deps: LandingDeps, handOver: HandOver): Acceptor =>
-  createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, handOver, onStored: () => {} })
+  createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, memoryRoom: handOver, onStored: () => {} })
 
 const failedWith = (requestId: string, n: number): Buffer =>
   Buffer.from(
@@ -105,7 +105,7 @@ describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
       ...deps,
       db: aroundStatements(deps.db, () => new Promise(() => {})),
       rest: async () => {},
-      wake: () => {},
+      wakeInbox: () => {},
       signal: new AbortController().signal,
     })
     const acceptor = acceptorFor(deps, handOver)

@@ -18,7 +18,7 @@ const claimOf = (requestId: string, claims = 1) => {
 }
 
 it('never lands two deliveries of one request at the same time, also from both lanes', () => {
-  const inFlight = createInFlight({ wake: () => {} })
+  const inFlight = createInFlight({ wakeInbox: () => {} })
   const [a, b] = [randomUUID(), randomUUID()]
   const claims = [claimOf(a), claimOf(a), claimOf(b), claimOf(a, 2)] as const
   claims.forEach(inFlight.addClaimed)
@@ -33,7 +33,7 @@ it('never lands two deliveries of one request at the same time, also from both l
 })
 
 it('keeps a newer claim when the batch of the older one ends late', () => {
-  const inFlight = createInFlight({ wake: () => {} })
+  const inFlight = createInFlight({ wakeInbox: () => {} })
   const claim = claimOf(randomUUID())
   inFlight.addClaimed(claim)
   const late = inFlight.takeBatch('fresh', 10)
@@ -45,7 +45,7 @@ it('keeps a newer claim when the batch of the older one ends late', () => {
 
 it('wakes the claims once a hundred fit again', () => {
   let wakes = 0
-  const inFlight = createInFlight({ wake: () => (wakes += 1) })
+  const inFlight = createInFlight({ wakeInbox: () => (wakes += 1) })
   for (let n = 0; n < 1000; n += 1) inFlight.addClaimed(claimOf(randomUUID()))
   expect(inFlight.roomToClaim()).toBeUndefined()
   const { batch = [] } = inFlight.takeBatch('fresh', 500) ?? {}

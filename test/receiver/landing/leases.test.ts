@@ -40,7 +40,13 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
       deps.setNow(later(start, 4))
       return stored
     })
-    const acceptor = createAcceptor({ db: slow, time: deps.time, logger: deps.logger, handOver, onStored: () => {} })
+    const acceptor = createAcceptor({
+      db: slow,
+      time: deps.time,
+      logger: deps.logger,
+      memoryRoom: handOver,
+      onStored: () => {},
+    })
     await acceptor.accept(newDelivery(okImage().body))
     await handOver.renewClaims()
     deps.setNow(later(start, inboxLeaseSeconds + 0.5))
@@ -77,7 +83,13 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
     const writing = Promise.withResolvers<void>()
     const deps = createTestWorker({ databaseUrl: url })
     const handOver = testHandOver({ ...deps, db: landingAfter(deps.db, writing.promise) })
-    const acceptor = createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, handOver, onStored: () => {} })
+    const acceptor = createAcceptor({
+      db: deps.db,
+      time: deps.time,
+      logger: deps.logger,
+      memoryRoom: handOver,
+      onStored: () => {},
+    })
     // While one of its request is written, another waits for that batch.
     const { requestId, body } = failed()
     await acceptor.accept(newDelivery(body))
@@ -98,7 +110,7 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
     // It freezes between the commit and the landing.
     const frozen = { ...handOver, take: () => {} }
     const acceptor = (given: MemoryRoom) =>
-      createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, handOver: given, onStored: () => {} })
+      createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, memoryRoom: given, onStored: () => {} })
     const delivery: Delivery = { ...newDelivery(failed().body), environment: 'sandbox', keyName: 'sandbox' }
     await acceptor(frozen).accept(delivery)
     deps.setNow(later(deps.clock(), inboxLeaseSeconds + 1))
