@@ -34,8 +34,8 @@ export type Landing = {
   delivery_id: string | undefined
   claims: number | undefined
   /** The bounds of the delivery ids of its webhook id. */
-  first_id: string | undefined
-  last_id: string | undefined
+  webhook_first_id: string | undefined
+  webhook_last_id: string | undefined
 }
 
 /** The keys and settings that a landing depends on. */
@@ -101,8 +101,8 @@ export function landingOfReport(report: Report, origin: Origin): Landing {
     flags: report.isInline || areHostsOf(mediaHosts, media) ? [] : ['foreign_host'],
     delivery_id: delivery?.id,
     claims: delivery?.claims,
-    first_id: delivery?.first,
-    last_id: delivery?.last,
+    webhook_first_id: delivery?.first,
+    webhook_last_id: delivery?.last,
   }
 }
 

@@ -101,8 +101,8 @@ export const verdict = ({ rowChanged, from, where = 'true' }: { rowChanged: stri
           else 'no_effect' end as ruling,               -- the same end again
         item.request_id, item.source_name, item.external_id, item.status, item.model, item.output,
         item.media_complete, item.error_code, item.error_message, item.created_at, item.completed_at, item.delivery_id,
-        item.claims, item.first_id, item.last_id, item.flags, item.environment, item.fetched, item.media,
-        changes_environment,
+        item.claims, item.webhook_first_id, item.webhook_last_id, item.flags, item.environment, item.fetched,
+        item.media, changes_environment,
         coalesce(item.cost, case when not changes_environment then r.cost end) as cost,
         case when no_end_yet or other_end or changes_environment then item.source else r.source end as source,
         case when replaces_key then item.key_name else r.key_name end as key_name,

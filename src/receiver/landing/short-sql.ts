@@ -46,7 +46,7 @@ export const items = `
         request_id uuid, source_name text, external_id text, status text, model text, output jsonb,
         media_complete boolean, error_code text, error_message text, created_at timestamp with time zone,
         completed_at timestamp with time zone, cost numeric, source text, key_name text,
-        delivery_id uuid, claims integer, first_id uuid, last_id uuid, flags jsonb,
+        delivery_id uuid, claims integer, webhook_first_id uuid, webhook_last_id uuid, flags jsonb,
         environment text, fetched boolean, media jsonb)
       limit :limit
     )`
@@ -63,7 +63,7 @@ const verdictAsSeen = verdict({
         and (select 1 from mediadock.deliveries d
              where d.request_id = item.request_id and d.id <> item.delivery_id limit 1) is null
         and (select 1 from mediadock.deliveries d
-             where d.id between item.first_id and item.last_id and d.id <> item.delivery_id
+             where d.id between item.webhook_first_id and item.webhook_last_id and d.id <> item.delivery_id
              order by d.id limit 1) is null`,
 })
 

@@ -99,7 +99,8 @@ const verdictOfLocked = verdict({
 const outcomes = `
     outcomes as (
       select verdict.request_id, verdict.delivery_id, verdict.claims, verdict.old_landed_at, verdict.source_name,
-        verdict.environment, verdict.first_id, verdict.last_id, verdict.flags, verdict.changes_environment,
+        verdict.environment, verdict.webhook_first_id, verdict.webhook_last_id, verdict.flags,
+        verdict.changes_environment,
         case
           when verdict.ruling = 'landed' and written.request_id is null then 'raced'
           -- Readers have what was written: the same end, complete, with its cost and output, which has the media. The
@@ -220,7 +221,8 @@ const flagChanges = `
       where outcomes.outcome <> 'discarded' and exists (
         select from (
           select * from mediadock.deliveries
-          where id between outcomes.first_id and outcomes.last_id and id <> later.id order by id limit 16) earlier
+          where id between outcomes.webhook_first_id and outcomes.webhook_last_id and id <> later.id
+          order by id limit 16) earlier
         where earlier.webhook_id = later.webhook_id and earlier.source_name is not distinct from later.source_name
           and earlier.received_at <= later.received_at)
       union all
