@@ -61,7 +61,8 @@ import { openTraces } from './traces/traces.ts'
  *   a lock on a request          unlockedParts() of landing/refused.ts
  *   Postgres fails               land() of landing/batches.ts; flush() of intake/accept.ts answers 503
  *   the provider fails           createProviderBreaker() of fetching/provider-breaker.ts
- *   the clock of a host is off   it concerns only judge() of wire/signature.ts: platform/postgres/time.ts is Postgres's
+ *   the clock of a host is off   judge() of wire/signature.ts uses this clock for the age of a signature; leases, due
+ *                                times and budgets go by Postgres's clock: postgresTime() of platform/postgres/time.ts
  *   a flood for one request      takeBatch() of landing/in-flight.ts
  *
  * assembly.ts makes these parts. background.ts runs those that no request waits for.
