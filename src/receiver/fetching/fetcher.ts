@@ -13,12 +13,12 @@ export type FetcherDeps = CallingDeps & {
 }
 
 /**
- * The provider's answer, or why there is none. `no_call`: no key got a call. `not_found_yet`: the keys that were tried do
- * not know the request, and another key that may know it was not tried.
+ * The provider's answer, or why there is none. `no_call`: no call was made, or this process cut it in order to stop.
+ * `not_found_yet`: the keys that were tried do not know the request, and another key that may know it was not tried.
  */
 export type ResultAnswer =
   | FetchOutcome
-  | { kind: 'postponed'; reason: string }
+  | { kind: 'no_call'; reason: string }
   | { kind: 'not_found_yet'; reason: string }
 
 /** The answer, and the key that received it. */
@@ -79,15 +79,15 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
       if (isFinal(answer)) return { answer, keyName: key.name }
       tried.push({ answer, keyName: key.name })
       // The named key has no call, so only its stand-in may be used.
-      onlyStandIn ||= isNamed && answer.kind === 'postponed' && answer.reason !== 'unauthorized'
+      onlyStandIn ||= isNamed && answer.kind === 'no_call' && answer.reason !== 'unauthorized'
     }
-    return combine(tried) ?? { answer: { kind: 'postponed', reason: 'no_key' }, keyName }
+    return combine(tried) ?? { answer: { kind: 'no_call', reason: 'no_key' }, keyName }
   }
 }
 
 /** Returns true if no other key needs to be tried. */
 function isFinal(answer: ResultAnswer): boolean {
-  if (answer.kind === 'postponed') return answer.reason === 'provider_down' || answer.reason === 'stopping'
+  if (answer.kind === 'no_call') return answer.reason === 'provider_down' || answer.reason === 'stopping'
   return answer.kind !== 'not_found' && answer.kind !== 'unauthorized'
 }
 
@@ -96,7 +96,7 @@ function combine(tried: readonly Fetched[]): Fetched | undefined {
   const other = tried.find(({ answer }) => answer.kind !== 'not_found')
   const notFound = tried.find(({ answer }) => answer.kind === 'not_found')
   if (!other || !notFound) return notFound ?? other
-  const reason = other.answer.kind === 'postponed' ? other.answer.reason : other.answer.kind
+  const reason = other.answer.kind === 'no_call' ? other.answer.reason : other.answer.kind
   return { answer: { kind: 'not_found_yet', reason }, keyName: notFound.keyName }
 }
 
@@ -151,13 +151,13 @@ async function callForResult(
   { requestId, jobId, model, signal, onGranted }: ResultLookup,
   { key, purpose, breaker }: Pick<Candidate, 'key' | 'purpose'> & { breaker: ProviderBreaker },
 ): Promise<ResultAnswer> {
-  const postponed = (reason: string) => {
+  const noCall = (reason: string) => {
     const outcome = `not_asked_${reason}`
     deps.calls.inc({ operation: 'result', outcome, ...sourceLabel(storedName(key.source)) })
-    return { kind: 'postponed', reason } as const
+    return { kind: 'no_call', reason } as const
   }
   const pass = breaker.enter(deps.clock())
-  if (!pass) return postponed('provider_down')
+  if (!pass) return noCall('provider_down')
   try {
     // The receiver cuts calls itself in order to stop, which says nothing about the provider or the key.
     const isCut = ({ kind }: FetchOutcome) => kind === 'unreachable' && signal.aborted
@@ -170,8 +170,8 @@ async function callForResult(
       factsOf: (of) => ({ request_id: requestId, ...(isCut(of) ? { outcome: 'cut' } : { detail: detailOf(of) }) }),
       onGranted,
     })
-    if (outcome.kind === 'no_call') return postponed(outcome.reason)
-    if (isCut(outcome)) return { kind: 'postponed', reason: 'stopping' }
+    if (outcome.kind === 'no_call') return noCall(outcome.reason)
+    if (isCut(outcome)) return { kind: 'no_call', reason: 'stopping' }
     const polledAt = deps.clock()
     pass.note(outcome.kind !== 'unreachable', polledAt)
     deps.onPolled?.({ requestId, keyName: key.name, polledAt, outcome: outcome.kind, detail: detailOf(outcome) })

@@ -25,7 +25,8 @@ export type PollingDeps = ClaimDeps & {
 
 /**
  * How a poll ended. `unchanged`: its result changed nothing for readers, or other landings changed the row at each try.
- * `noCall` and `rateLimited`: it got no call or no answer because of its key, and keeps its place.
+ * `noCall` and `rateLimited`: no call was made, or its key was refused or limited. Such a poll keeps its place.
+ * `notFoundYet`: see ResultAnswer. It gets a later place.
  */
 export type PollEnd =
   | 'landed'
@@ -33,7 +34,7 @@ export type PollEnd =
   | 'running'
   | 'notFound'
   | 'failed'
-  | 'postponed'
+  | 'notFoundYet'
   | 'noCall'
   | 'rateLimited'
 
@@ -114,16 +115,16 @@ async function pollAgain(
         detail: answer.reason,
         ...(answer.reason === 'unauthorized' && { rhythm: 'steady' }),
       })
-      return 'postponed'
+      return 'notFoundYet'
     case 'unauthorized':
     case 'rate_limited':
-    case 'postponed':
-      if (one.is_unknown && !one.is_extra && answer.kind === 'postponed' && answer.reason === 'quota') {
+    case 'no_call':
+      if (one.is_unknown && !one.is_extra && answer.kind === 'no_call' && answer.reason === 'quota') {
         // At its old place, it would stay due before requests that the provider knows. Made-up ids may be many.
         await reschedule(deps, one, { outcome: 'not_found_yet', detail: answer.reason })
-        return 'postponed'
+        return 'notFoundYet'
       }
-      await undoClaim(deps, one, answer.kind === 'postponed' ? answer.reason : answer.kind)
+      await undoClaim(deps, one, answer.kind === 'no_call' ? answer.reason : answer.kind)
       return answer.kind === 'rate_limited' ? 'rateLimited' : 'noCall'
     default:
       return answer satisfies never
@@ -247,7 +248,10 @@ function unlessConfirmed(at: SQL): SQL {
   return sql`case when r.confirmed_at is null then ${at} end`
 }
 
-/** Writes the end of a poll while its claim holds. A request that ended during the poll stays ended. */
+/**
+ * Writes the end of a poll while its claim holds. A request that ended during the poll, with nothing left to poll for,
+ * is not changed.
+ */
 async function end({ db }: ClaimDeps, one: Due, set: SQL): Promise<void> {
   await one.endRenewals()
   await db.execute(sql`

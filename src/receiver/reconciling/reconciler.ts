@@ -63,6 +63,6 @@ export function newRun(): ReconcileRun {
 }
 
 function count(run: ReconcileRun, end: PollEnd): void {
-  if (end === 'noCall' || end === 'rateLimited') run.postponed += 1
-  if (end !== 'noCall' && end !== 'unchanged') run[end] += 1
+  if (end === 'noCall' || end === 'notFoundYet' || end === 'rateLimited') run.postponed += 1
+  if (end !== 'noCall' && end !== 'notFoundYet' && end !== 'unchanged') run[end] += 1
 }

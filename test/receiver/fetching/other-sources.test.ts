@@ -114,7 +114,7 @@ it.each<Kind>(['luma', 'openrouter-video', 'gemini'])(
 
     const before = stand.calls.length
     // The key itself is not called. The other key of the account may not be the job's, so it is no stand-in.
-    expect(await ask('mine')).toEqual({ kind: 'postponed', reason: 'rate_limited' })
+    expect(await ask('mine')).toEqual({ kind: 'no_call', reason: 'rate_limited' })
     expect(stand.calls).toHaveLength(before)
     expect(await ask('mine', 'mine-second')).toMatchObject({ kind: 'running' })
     expect(await ask('others')).toMatchObject({ kind: 'running' })
@@ -135,7 +135,7 @@ it('a source that does not answer is not called for a while, and the others are'
   // All keys have a budget that an outage could mark.
   for (const name of ['there', null]) await ask(name)
   for (let at = 0; at < 8; at += 1) expect(await ask('away')).toMatchObject({ kind: 'unreachable' })
-  expect(await ask('away')).toEqual({ kind: 'postponed', reason: 'provider_down' })
+  expect(await ask('away')).toEqual({ kind: 'no_call', reason: 'provider_down' })
   expect(await ask('there')).toMatchObject({ kind: 'running' })
   expect(await ask(null)).toMatchObject({ kind: 'result' })
   expect(await counted()).toContainEqual(['away', 'not_asked_provider_down', 1])

@@ -417,7 +417,7 @@ describe('a key whose calls are spent', () => {
       const { answer, keyName } = await ask()
       by.push(answer.kind === 'result' ? keyName : answer.kind)
     }
-    expect(by).toEqual([...Array(6).fill('live'), ...Array(6).fill('second'), ...Array(4).fill('postponed')])
+    expect(by).toEqual([...Array(6).fill('live'), ...Array(6).fill('second'), ...Array(4).fill('no_call')])
   })
 
   it('of a sandbox uses at most a tenth of the calls of a live key', async () => {
@@ -482,7 +482,7 @@ describe('404', () => {
       expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'result' }, keyName: 'second' })
     stand.answer(status(404))
     expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'not_found' } })
-    expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'postponed', reason: 'quota' } })
+    expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'no_call', reason: 'quota' } })
   })
 
   it('for a retired key of unknown environment costs another key at most a tenth of its calls', async () => {
@@ -491,7 +491,7 @@ describe('404', () => {
     const { ask } = receiver({ keys: [retired, secondKey], limit: 20 })
     const kinds = []
     for (let n = 0; n < 4; n += 1) kinds.push((await ask(randomUUID(), 'old')).answer.kind)
-    expect(kinds).toEqual(['result', 'result', 'postponed', 'postponed'])
+    expect(kinds).toEqual(['result', 'result', 'no_call', 'no_call'])
   })
 
   it('is shown as lost after 24 h, never as FAILED', async () => {
@@ -529,7 +529,7 @@ describe('429', () => {
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     nowMs += seconds * 1000 - 1
     expect(await ask()).toMatchObject({
-      answer: { kind: 'postponed', reason: 'rate_limited' },
+      answer: { kind: 'no_call', reason: 'rate_limited' },
     })
     nowMs += 1
     expect(await ask()).toMatchObject({ answer: { kind: 'result' } })
@@ -544,7 +544,7 @@ describe('429', () => {
     const { ask } = receiver()
     await ask()
     nowMs += 9999
-    expect(await ask()).toMatchObject({ answer: { kind: 'postponed' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'no_call' } })
   })
 
   it('of one key does not affect others', async () => {
@@ -576,7 +576,7 @@ describe('429', () => {
       status: 202,
       body: { state: 'submitted' },
     })
-    expect(await ask()).toMatchObject({ answer: { kind: 'postponed', reason: 'rate_limit_spent' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'no_call', reason: 'rate_limit_spent' } })
     expect(await submitter.submit({ model: 'aurora-image', input: {} })).toMatchObject({
       status: 202,
       body: { state: 'pending', last_error: 'not called: rate_limit_spent' },
@@ -590,6 +590,6 @@ describe('429', () => {
     )
     const { ask } = receiver()
     expect(await ask()).toMatchObject({ answer: { kind: 'result' } })
-    expect(await ask()).toMatchObject({ answer: { kind: 'postponed', reason: 'rate_limit_spent' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'no_call', reason: 'rate_limit_spent' } })
   })
 })

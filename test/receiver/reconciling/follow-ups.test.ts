@@ -241,7 +241,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
       fetchResult: async ({ keyName }) => {
         calls += 1
         return {
-          answer: { kind: 'postponed', reason: 'quota' },
+          answer: { kind: 'no_call', reason: 'quota' },
           keyName,
         }
       },

@@ -46,7 +46,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
         onGranted?.()
         return keyName === 'live'
           ? { answer: { kind: 'not_found' }, keyName }
-          : { answer: { kind: 'postponed', reason: 'quota' }, keyName }
+          : { answer: { kind: 'no_call', reason: 'quota' }, keyName }
       },
     })
     expect(await reconciler.runOnce(deps)).toMatchObject({ notFound: 1, scanned: 17 })
@@ -65,7 +65,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
       fetchResult: async ({ requestId, purpose, onGranted }) => {
         const call = { keyName: 'live', limitPerMinute: 100, purpose, now: deps.time() }
         const grant = await takeCall(deps.db, call)
-        if (!grant.ok) return { answer: { kind: 'postponed', reason: grant.reason }, keyName: 'live' }
+        if (!grant.ok) return { answer: { kind: 'no_call', reason: grant.reason }, keyName: 'live' }
         onGranted?.()
         if (!known.has(requestId) && purpose === 'extra') callsForUnknown += 1
         return { answer: known.has(requestId) ? running(requestId) : { kind: 'not_found' }, keyName: 'live' }
