@@ -108,8 +108,8 @@ async function putOffLocked(deps: BatchDeps, locked: readonly DeliveryInFlight[]
 }
 
 /**
- * Returns the pause of a delivery that is put off without a failure of its own. The pause doubles with each round. A
- * round adds two to `claims`: one for its claim, one for its return.
+ * Returns the pause of a delivery that is put off without a failure of its own: 1 s, 4 s, then 15 s, each less up to
+ * half. The pause quadruples, since each round adds two to `claims`: one for the claim, one for its return.
  */
 export function putOffMs(claims: number): number {
   return jitteredPauseMs(claimsOfRow(claims), { baseMs: 1000, capMs: 15_000 }, Math.random)
