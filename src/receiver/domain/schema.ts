@@ -21,9 +21,10 @@ import { areNames, areTimes, isErrorMessage, isOtherSource } from './limits.ts'
 import { pollOutcomes } from './poll-outcomes.ts'
 
 /**
- * One row per unique delivery, written before it is acknowledged. `inbox` lists the pending ones. The life of a delivery:
+ * One row per unique delivery, written before it is acknowledged. `inbox` lists the pending ones. The life of a
+ * delivery:
  *
- *   pending → landed | parked | discarded   a process has claimed it: at its arrival in memory, or later from the inbox
+ *   pending → landed | parked | discarded   by the process that has claimed it, at its storing or from the inbox
  *   parked → pending                        a replay, another key that signs it, or the tracking of its request
  *   parked → landed                         a replay of it alone, or its request lands in its environment
  */

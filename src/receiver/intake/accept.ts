@@ -189,7 +189,7 @@ async function storePart({ db, time, memoryRoom, onStored, storeAgain }: FlushDe
   for (const [id, group] of byId) {
     const answer = stored.get(id)
     if (answer === 'undecided') storeAgain(group)
-    // Of the same delivery sent twice in one batch, the first is answered as new, also if another one's key is stored.
+    // The first sender of a delivery is answered "accepted", even if the key of another sender is stored (signedLive).
     else group.forEach(({ delivery, resolve }, at) => resolve(outcomeOf(delivery, at === 0 && answer === 'new')))
   }
   for (const row of reserved) {

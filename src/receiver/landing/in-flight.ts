@@ -10,9 +10,9 @@ const leastClaim = { rows: 100, bytes: 1024 * 1024 }
 /** The bytes of one statement. */
 const maxBatchBytes = 8 * 1024 * 1024
 /**
- * Deliveries of one request that may wait. Each batch returns the others of a flood to the inbox: this many of them
- * become due per second, and those beyond 300 s after 300 s. Several batches that return parts of one flood do not know
- * of each other, so their deliveries add up.
+ * Deliveries of one request that may wait. Each batch returns the others of a flood to the inbox. Of these, this many
+ * become due per second, for 300 s, and all others after 300 s. A batch spreads only the deliveries that it returns, so
+ * those of several batches add up.
  */
 const maxOfRequest = 4
 

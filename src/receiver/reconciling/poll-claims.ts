@@ -265,8 +265,8 @@ async function claim({ db, time, polls }: ClaimDeps, due: SQL): Promise<Due[]> {
     claimed as (
       update mediadock.requests r
       set ${pollLease.claim(now, leaseSeconds)}, polls = r.polls + 1, doubt_poll_at = null,
-        -- Not before the end of the last outage (recovered_at), which is later than now if Postgres's clock has gone
-        -- back since. Otherwise this poll would count as held up by that outage again: see isHeldUp in due.ts.
+        -- Not before the end of the last outage (recovered_at), which is later than now if the clock of Postgres has
+        -- gone back since. Otherwise this poll would count as held up by that outage again: see isHeldUp in due.ts.
         polled_at = greatest(${now}, (select max(recovered_at) from mediadock.call_budgets))
       from due where r.request_id = due.request_id
       returning r.request_id, r.source_name, r.external_id, r.model, r.key_name, r.sandbox, r.polls,
