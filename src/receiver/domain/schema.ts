@@ -35,7 +35,7 @@ export const deliveries = mediadock.table(
     id: uuid().primaryKey(),
     webhook_id: text().notNull(),
     request_id: uuid(),
-    /** The status in the notification; null if it cannot be read. Only sources other than the default one send CANCELED. */
+    /** The status in the notification; null if it cannot be read. The default source never sends CANCELED. */
     status: text({ enum: ['OK', 'ERROR', 'CANCELED'] }),
     key_name: text().notNull(),
     /** The source that signed; null for the default source. Webhook ids of two sources never meet (deliveryId). */
@@ -79,8 +79,8 @@ export const deliveries = mediadock.table(
 )
 
 /**
- * The deliveries to land, with the columns of a lease (platform/postgres/lease.ts). Rows are narrow so that work writes little.
- * `due_at` is when the delivery may be claimed next; for a claimed delivery it is the end of the lease.
+ * The deliveries to land, with the columns of a lease (platform/postgres/lease.ts). Rows are narrow so that work writes
+ * little. `due_at` is when the delivery may be claimed next; for a claimed delivery it is the end of the lease.
  */
 export const inbox = mediadock.table(
   'inbox',

@@ -33,7 +33,7 @@ export function sharesOf(limitPerMinute: number) {
   return {
     /** The calls that submitting always has. */
     submitting,
-    /** The calls that completing always has. A generation takes two calls, and completing has to catch up with submits. */
+    /** The calls that completing always has. A generation takes two calls: completing must keep up with submits. */
     completing: Math.max(1, limitPerMinute - submitting),
     /** The limit of extra calls. The holder of one secret can name requests that no key knows. */
     extra: tenths(1),

@@ -73,8 +73,8 @@ export async function listReplays(db: Database, which = sql`true`) {
 }
 
 /**
- * Returns one replay with the outcomes of its deliveries as far as retention keeps them, and why some were parked again,
- * the most frequent reason first; undefined for an unknown id.
+ * Returns one replay with the outcomes of its deliveries as far as retention keeps them, and why some were parked
+ * again, the most frequent reason first; undefined for an unknown id.
  */
 export async function findReplay(db: Database, id: string) {
   const [replay] = await listReplays(db, sql`${replays.id} = ${id}::uuid`)

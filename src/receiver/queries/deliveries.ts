@@ -128,8 +128,8 @@ type Which = { where: SQL | undefined; limit: number }
 type DeliveryRow = Awaited<ReturnType<typeof selectDeliveries>>[number]
 
 /**
- * Selects deliveries `d`, newest first. Arrivals and requests are looked up only for the rows on the page, which has the
- * same alias as the table.
+ * Selects deliveries `d`, newest first. Arrivals and requests are looked up only for the rows on the page, which has
+ * the same alias as the table.
  */
 async function selectDeliveries(tx: Executor, { where, limit }: Which) {
   const { body, headers: _headers, environment: _environment, ...columns } = getTableColumns(d)

@@ -56,8 +56,8 @@ export const foundSchema = z
 export type Found = z.infer<typeof foundSchema>
 
 /**
- * Searches deliveries, requests and refused arrivals by an id or a metadata value. A kind whose search takes too long is
- * left out and named in `missing`. Throws QueryTimeoutError if all of them do.
+ * Searches deliveries, requests and refused arrivals by an id or a metadata value. A kind whose search takes too long
+ * is left out and named in `missing`. Throws QueryTimeoutError if all of them do.
  */
 export async function find(db: Database, { q }: { q: string }, when: StuckAfter): Promise<Found> {
   const missing: string[] = []

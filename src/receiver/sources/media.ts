@@ -35,8 +35,8 @@ export type FoundMedia = Pick<Report, 'media' | 'isInline' | 'files' | 'output'>
 /**
  * Returns the media in the output of a model, whose shape only the model knows: links in strings, lists and the members
  * of objects. The kind of a link comes from its `content_type`, then from its file name, then from the name of its
- * member. Other links are omitted. An output without links may have `data:` URIs, which need an archive that keeps them.
- * Returns a reason for parking where nothing is found, and for more than `maxOutputItems`.
+ * member. Other links are omitted. An output without links may have `data:` URIs, which need an archive that keeps
+ * them. Returns a reason for parking where nothing is found, and for more than `maxOutputItems`.
  */
 export function mediaIn(
   output: unknown,
