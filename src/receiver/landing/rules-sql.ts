@@ -94,7 +94,7 @@ export const verdict = ({ rowChanged, from, where = 'true' }: { rowChanged: stri
           when other_source then 'source_mismatch'      -- a source speaks only for its own requests
           when other_environment then 'key_mismatch'    -- a key speaks only for requests of its environment
           when unproven_key then 'key_mismatch'         -- an unknown key cannot prove its environment
-          when sandbox_after_live then 'key_mismatch'   -- see the comment at the top
+          when sandbox_after_live then 'key_mismatch'   -- a sandbox key must not replace what a live key signed
           when no_end_yet then 'landed'                 -- the first end stands
           when overrules then 'landed'                  -- the provider, or an environment that passed the rules above
           when other_end then 'contradiction'           -- states never go back
