@@ -11,7 +11,7 @@ import { createListReader, type ListReader } from './queries/list-reader.ts'
 import { openTraces } from './traces/traces.ts'
 
 /*
- * The words of this program:
+ * The most frequent words of this program (all: docs/contributing/words.md):
  *
  *   source      an API whose webhooks come here: the default one, and those of SOURCES_FILE
  *   inbox       the table of the deliveries to land
