@@ -22,16 +22,19 @@ describeOnPackaged('docs/postgres.md, "Backup and restore"', () => {
     const name = `restored_${randomUUID().slice(0, 8)}`
     const ADMIN_URL = inject('packagedPostgresUrl')
     const RESTORED_URL = ADMIN_URL.replace(/postgres$/, name)
+    const database = path.basename(new URL(url).pathname)
     const run = (commands = '') =>
-      promisify(execFile)('bash', ['-ec', commands.replaceAll('media_restored', name)], {
-        cwd: folder,
-        env: {
-          PATH: `${inject('packagedBinaries')}:${process.env['PATH']}`,
-          DATABASE_URL: url,
-          ADMIN_URL,
-          RESTORED_URL,
+      promisify(execFile)(
+        'bash',
+        ['-ec', commands.replaceAll('media_restored', name).replaceAll('/media"', `/${database}"`)],
+        {
+          cwd: folder,
+          env: {
+            PATH: `${inject('packagedBinaries')}:${process.env['PATH']}`,
+            ADMIN_URL,
+          },
         },
-      })
+      )
     const sendAll = async ({ webhookUrl }: TestReceiver, all: readonly { sample: Sample; webhookId: string }[]) =>
       Promise.all(all.map(({ sample, webhookId }) => deliver(webhookUrl, sample.body, { webhookId })))
     const read = (from: postgres.Sql, after: string) =>

@@ -101,7 +101,7 @@ async function runPrinted(section: string, urls: Record<string, string>): Promis
 /** As printed, into a database beside it; answers its URL. */
 async function backUpAndRestore(url: string): Promise<string> {
   const restoredUrl = url.replace(/media$/, 'media_restored')
-  await runPrinted('Backup and restore', { DATABASE_URL: url, ADMIN_URL: url, RESTORED_URL: restoredUrl })
+  await runPrinted('Backup and restore', { ADMIN_URL: url })
   return restoredUrl
 }
 
