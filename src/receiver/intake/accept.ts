@@ -179,13 +179,18 @@ async function storePart({ db, time, memoryRoom, onStored, storeAgain }: FlushDe
   const byId = Map.groupBy(part, ({ delivery }) => delivery.id)
   // Sorted by key, so that two flushes cannot deadlock.
   const rows = [...byId.keys()].sort().flatMap((id) => signedLive(byId.get(id) ?? [])?.delivery ?? [])
-  const reserved = rows.filter((row) => memoryRoom.reserve(row))
-  const ids = new Set(reserved.map(({ id }) => id))
-  const claimed = { ids, leaseSeconds: memoryRoom.leaseSeconds }
-  const stored = await storeDeliveries(db, rows, { now: time?.(), claimed }).catch((error: unknown) => {
+  const reserved: Delivery[] = []
+  const ids = new Set<string>()
+  let stored: Awaited<ReturnType<typeof storeDeliveries>>
+  try {
+    for (const row of rows) if (memoryRoom.reserve(row)) reserved.push(row)
+    for (const { id } of reserved) ids.add(id)
+    const claimed = { ids, leaseSeconds: memoryRoom.leaseSeconds }
+    stored = await storeDeliveries(db, rows, { now: time?.(), claimed })
+  } catch (error) {
     reserved.forEach(memoryRoom.release)
     throw error
-  })
+  }
   for (const [id, group] of byId) {
     const answer = stored.get(id)
     if (answer === 'undecided') storeAgain(group)

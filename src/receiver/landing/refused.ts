@@ -17,7 +17,7 @@ import { idsOf, landBatch, trace, type Failed } from './land-batch.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { lockedRequests } from './two-statements.ts'
 
-/* What happens to deliveries that Postgres refuses to land, or whose rows another transaction locks. */
+/* Handles deliveries that Postgres refuses to land, or whose rows another transaction locks. */
 
 export type BatchDeps = LandingDeps & {
   inFlight: InFlight

@@ -147,7 +147,7 @@ export const dequeued = `
       returning i.delivery_id, i.failures, i.replay_id, outcomes.claims, outcomes.outcome, outcomes.old_landed_at
     )`
 
-/** Whether a replay of many ended a delivery that had failed, or repeated an end. */
+/** SQL: the detail of an attempt that a replay of many made. It names one that ended a delivery after failures. */
 export const replayDetail = `case when replay_id is null then null when failures > 0 then 'replayed to its end'
         else 'replay' end`
 

@@ -70,6 +70,20 @@ describe('accepting', () => {
   })
 })
 
+it('gives back the room in memory if a delivery of the batch cannot be made ready to land', async () => {
+  const { db } = createTestWorker({ databaseUrl: (await withTestDatabase()).url })
+  const reserved = new Set<string>()
+  const reserve = ({ id }: Delivery) => {
+    if (reserved.size > 0) throw new Error('this one cannot be made ready')
+    return Boolean(reserved.add(id))
+  }
+  const memoryRoom = { ...noRoom, reserve, release: ({ id }: Delivery) => void reserved.delete(id) }
+  const acceptor = createAcceptor({ db, logger: createLogger('silent'), memoryRoom, onStored: () => {} })
+  const ends = await Promise.allSettled([acceptor.accept(newDelivery()), acceptor.accept(newDelivery())])
+  expect(ends.map(({ status }) => status)).toEqual(['rejected', 'rejected'])
+  expect(reserved.size).toBe(0)
+})
+
 describe('while Postgres accepts nothing', () => {
   it('a key with thousands of deliveries is refused, and no other key', async () => {
     const { db } = createTestWorker({ databaseUrl: (await withTestDatabase()).url })
