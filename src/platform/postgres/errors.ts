@@ -24,12 +24,6 @@ export function isAboutTheRow(error: unknown): boolean {
   )
 }
 
-/**
- * After this many refusals with nothing written, every row is probably refused, for example by a missing grant. Halving
- * a batch then ends. Finding one bad row of 500 takes ten refusals.
- */
-export const maxRefusals = 16
-
 /** True if Postgres refused a row and would refuse it again. False if the row was only locked. */
 export function isRefusal(error: unknown): boolean {
   return isAboutTheRow(error) && !metALock(error)

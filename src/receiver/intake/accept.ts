@@ -3,7 +3,7 @@ import { withDeadline } from '../../platform/deadline.ts'
 import { createShares } from '../../platform/fair-share.ts'
 import { createGather, rowsForSecondStatement } from '../../platform/gather.ts'
 import type { Logger } from '../../platform/logger.ts'
-import { isRefusal, maxRefusals } from '../../platform/postgres/errors.ts'
+import { isRefusal } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Delivery, MemoryRoom } from '../domain/delivery.ts'
@@ -13,6 +13,11 @@ import { unavailable, type Acceptance } from './webhook-answers.ts'
 /** The limit of one statement. More rows save little, and a refused flush takes longer to halve. */
 const maxFlushRows = 256
 const maxFlushBytes = 4 * 1024 * 1024
+/**
+ * After this many refusals with nothing stored, every row is probably refused, for example by a missing grant. Halving
+ * then ends. Finding one bad row of 256 takes nine refusals.
+ */
+const maxRefusals = 16
 /** About a second of full load. One key may fill four fifths of it (fair-share.ts). */
 const maxWaiting = { rows: 5000, bytes: 64 * 1024 * 1024 }
 /**

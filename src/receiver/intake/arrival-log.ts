@@ -6,6 +6,7 @@ import { createTokens } from '../../platform/line-budget.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { retryConflicts } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
@@ -173,9 +174,11 @@ function createRefusedBudget(): (arrivedAt: Date) => boolean {
 /** Writes rows of the log, with the uses of keys and the senders that they show. */
 async function write(db: Database, rows: readonly LogRow[]): Promise<void> {
   const items = rows.map((row) => ({ ...row, sender: isStored(row.outcome) ? senderOf(row.remote) : undefined }))
-  await executePrepared(
-    db,
-    sql`
+  // Another replica may delete old senders meanwhile.
+  await retryConflicts(() =>
+    executePrepared(
+      db,
+      sql`
     with arrived as (
       select row.*, item ->> 'sender' as sender
       from jsonb_array_elements(${JSON.stringify(items)}::jsonb) as item,
@@ -194,6 +197,7 @@ async function write(db: Database, rows: readonly LogRow[]): Promise<void> {
       on conflict (key_name, source) do update set last_at = greatest(${s.last_at}, excluded.last_at)
     )
     insert into mediadock.arrivals (${columns}) select ${columns} from arrived`,
+    ),
   )
 }
 

@@ -194,7 +194,7 @@ async function trim(db: Database, kept: Amount): Promise<number> {
 /** The latest addresses per key: the holder of one secret must not fill the table, or displace others' senders. */
 const maxSendersPerKey = 64
 /** A new sender has no room of its own for up to this long. */
-const refreshMs = 10_000
+const refreshMs = 60_000
 
 /**
  * The senders of recent authentic deliveries to any replica, which the log of arrivals writes. A refused arrival from

@@ -34,7 +34,6 @@ function newLane(name: LaneName, maxWriting: number): Lane {
 }
 
 async function landAll(deps: BatchDeps, batch: readonly DeliveryInFlight[]): Promise<void> {
-  if (batch.length === 0) return
   const failed = await landBatch(deps, batch)
   if (failed) await landInParts(deps, failed)
 }
@@ -85,6 +84,7 @@ export function createBatches(deps: BatchesDeps): Batches {
 
   /** Returns false if the batch failed as a whole. What it has not written is returned to the inbox then. */
   const land = async (lane: Lane, batch: readonly DeliveryInFlight[]): Promise<boolean> => {
+    if (batch.length === 0) return true
     try {
       await withDeadline(landAll(deps, batch), deadlineMs, 'landing a batch')
     } catch (error) {

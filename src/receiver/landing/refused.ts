@@ -3,7 +3,6 @@ import {
   databaseCodeOf,
   isAboutTheRow,
   isConnectionLost,
-  maxRefusals,
   metALock,
   postgresMessage,
   waitedToCommit,
@@ -27,6 +26,13 @@ export type BatchDeps = LandingDeps & {
 
 /** Far beyond any landing. A statement that is lost with its connection must not block a lane forever. */
 export const deadlineMs = 30_000
+
+/**
+ * After this many refusals with nothing landed, every row is probably refused, for example by a missing grant. Finding
+ * one bad row of 500 takes ten refusals. More are tried than in intake: a batch of deliveries that were put off may
+ * begin with some that are refused again, and the others must not wait for those.
+ */
+const maxRefusals = 64
 
 type Part = { deliveries: readonly DeliveryInFlight[]; waitMs: number }
 

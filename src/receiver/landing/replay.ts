@@ -57,7 +57,7 @@ export async function replayDelivery(
       dryRun,
     })
     // A row may appear between reading and writing. The next try sees it.
-    if (change.outcome === 'raced' && tries < 3) continue
+    if (change.outcome === 'raced' && tries < 5) continue
     if (!dryRun) {
       if (change.outcome === 'no_effect' && !landing.media_complete) await pollIncomplete(deps, landing.request_id)
       deps.logger.info(
