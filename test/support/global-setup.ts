@@ -1,5 +1,6 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
+import chromium from '@sparticuz/chromium'
 import postgres from 'postgres'
 import type { TestProject } from 'vitest/node'
 import { startEmbeddedPostgres } from '../../src/laptop/embedded-postgres.ts'
@@ -29,6 +30,8 @@ const settings = { fsync: 'off', full_page_writes: 'off', max_connections: '400'
 
 /** One PostgreSQL for the run, with a migrated template that each test file clones. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  // Unpacked once, before the workers: one that starts the file while another writes it would fail.
+  await chromium.executablePath()
   const within = await quickFolder()
   const dataDir = await fs.mkdtemp(path.join(within, 'mediadock-test-'))
   const server = await startEmbeddedPostgres({
