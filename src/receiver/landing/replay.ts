@@ -66,9 +66,10 @@ export async function replayDelivery(
       )
       deps.onProcessed({ landing, outcome: change.outcome, receivedAt: undefined })
     }
-    // A delivery parked for its key or source, which would be parked again, is left as it is.
-    const staysParked = change.outcome === delivery.parkedReason
-    return { replayed: 1, changes: change.outcome === 'no_effect' || staysParked ? [] : [change] }
+    // A delivery that would be parked, or flagged, as it is already, is left as it is.
+    const { parkedReason, flags } = delivery
+    const isKnown = change.outcome === (parkedReason ?? flags.find((flag) => flag === 'contradiction'))
+    return { replayed: 1, changes: change.outcome === 'no_effect' || isKnown ? [] : [change] }
   }
 }
 
@@ -83,6 +84,7 @@ async function load(db: Database, id: string) {
       environment: d.environment,
       body: d.body,
       parkedReason: d.parked_reason,
+      flags: d.flags,
     })
     .from(d)
     .where(eq(d.id, id))

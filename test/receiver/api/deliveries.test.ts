@@ -150,6 +150,18 @@ describe('POST /api/deliveries/{id}/replay', () => {
     await database.sql`update mediadock.deliveries set parked_reason = null where id = ${id}`
   })
 
+  it('reports no change of a contradiction that is flagged already', async () => {
+    const image = okImage()
+    await deliverAndSettle({ receiver, database }, image, { webhookId: randomUUID() })
+    const webhookId = randomUUID()
+    const id = await deliverAndSettle({ receiver, database }, failed(image.requestId), { webhookId })
+    expect((await call(receiver, `GET /api/deliveries/${id}`)).json).toMatchObject({ flags: ['contradiction'] })
+    for (const dryRun of [true, false]) {
+      const replayed = await call(receiver, `POST /api/deliveries/${id}/replay`, { body: { dry_run: dryRun } })
+      expect(replayed).toMatchObject({ status: 200, json: { replayed: 1, changes: [] } })
+    }
+  })
+
   it('answers 404 for an unknown delivery and 400 for a wrong body', async () => {
     expect(await call(receiver, `POST /api/deliveries/${randomUUID()}/replay`)).toMatchObject({ status: 404 })
     expect(await call(receiver, 'POST /api/deliveries/x/replay')).toMatchObject({ status: 404 })
