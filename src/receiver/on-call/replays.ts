@@ -85,7 +85,8 @@ export async function findReplay(db: Database, id: string) {
       select ${attempts.outcome}, count(*)::int from mediadock.attempts
       where ${attempts.replay_id} = ${id}::uuid group by ${attempts.outcome} order by count desc`),
     failures: await tx.execute<Failures>(sql`
-      select coalesce(${attempts.detail}, ${attempts.outcome}) as message, count(*)::int,
+      select case ${attempts.outcome} when 'parked' then coalesce(${attempts.detail}, 'parked') else ${attempts.outcome} end
+          as message, count(*)::int,
         (array_agg(${attempts.delivery_id}))[1:${namedItems}::int] as delivery_ids
       from mediadock.attempts where ${attempts.replay_id} = ${id}::uuid and ${wasParked}
       group by message order by count desc limit 20`),
