@@ -128,7 +128,7 @@ function reportLosses(logger: Logger, collector: string) {
     if (now < silentUntil) return
     silentUntil = now + 60_000
     const facts = { collector, detail: detail.slice(0, 500) }
-    logger.warn(facts, 'traces are lost, since OpenTelemetry reports a problem (see detail); deliveries continue')
+    logger.warn(facts, 'traces may be lost: OpenTelemetry reports a problem (see detail); deliveries continue')
   }
   const nothing = () => {}
   diag.setLogger(

@@ -185,9 +185,7 @@ describe('a collector', () => {
         async () => (await database.sql`select 1 from mediadock.results where request_id = ${requestId}`).length === 1,
       )
     }
-    const complaints = logged(
-      'traces are lost, since OpenTelemetry reports a problem (see detail); deliveries continue',
-    )
+    const complaints = logged('traces may be lost: OpenTelemetry reports a problem (see detail); deliveries continue')
     expect(complaints).toEqual([expect.objectContaining({ collector: new URL(collector.url).host })])
     // Traces continue when the collector accepts them again.
     collector.answer(200)
