@@ -34,7 +34,7 @@ export function failure({ id, ended_at, error }: ReconcileRunRow): Markup {
 }
 
 export function runWords(run: ReconcileRunRow): Markup {
-  const { id, trigger, started_at, outcome, error, duration_ms } = run
+  const { id, trigger, started_at, outcome, error, failed, duration_ms } = run
   const which = html`Run ${id} (${trigger === 'manual' ? 'by hand' : 'by the clock'}, ${time(started_at)}${outcome === 'idle' ? '' : `, ${duration(duration_ms)}`})`
   if (outcome === 'error')
     return problem(html`${which} failed: “${foreign(error, 1000)}”. Results that it landed before stay.`)
@@ -42,7 +42,7 @@ export function runWords(run: ReconcileRunRow): Markup {
     return notice(
       html`${which} had nothing to do. Its row stands for ${number(run.idle_runs)} such runs, until ${time(run.ended_at)}.`,
     )
-  return notice(html`${which}: ${counts(run)}.`)
+  return (failed > 0 ? problem : notice)(html`${which}: ${counts(run)}.`)
 }
 
 /** The work of a run in words. */

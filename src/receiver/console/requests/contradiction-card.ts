@@ -8,11 +8,11 @@ const ends = { OK: 'COMPLETED', ERROR: 'FAILED', CANCELED: 'CANCELED' } as const
 
 /** The ends that each side reported of a request, and the end that stands. Empty without a contradiction. */
 export function contradictionCard(request: RequestDetail): Markup | '' {
-  const { contradiction, status, confirmed_at } = request
+  const { contradiction, status, confirmed_at, poll_outcome } = request
   if (!contradiction) return ''
   const why =
     confirmed_at === null
-      ? html`The first end stands until the provider's own result decides. Use “Ask the provider now” to decide at once.`
+      ? html`The first end stands until the provider's own result decides. ${poll_outcome === 'not_found' ? 'No key that was tried knows this request at the provider, so it may stay undecided.' : 'Use “Ask the provider now” to decide at once.'}`
       : html`The provider's own result decides, and it was read at ${time(confirmed_at)}.`
   return card(
     'Contradiction',
