@@ -130,8 +130,8 @@ function confirmAction(query: Query, count: number, preview: Preview): Action {
 
 function whatWouldBe(count: number, what: Markup): Markup {
   if (count === 0) return html`<p>No delivery is chosen, so there is nothing to replay.</p>`
-  return html`<p class="soft">Replaying is safe to repeat: the first terminal state stays. Only the provider's own
-    result overrules it; a live webhook also overrules the state from a sandbox key.</p>${what}`
+  return html`<p class="soft">Replaying is safe to repeat: the first terminal state stays, unless the provider's own
+    result overrules it, or a live webhook the state from a sandbox key.</p>${what}`
 }
 
 /** The chosen deliveries: their number, and their ids or filters. */
@@ -144,7 +144,7 @@ function chosen(query: Query, count: number): Markup {
     ([name, value]) => html`<span class="chip">${name} ${foreign(value, 60)}</span> `,
   )
   const are = count === 1 ? 'One delivery is' : `${number(count)} deliveries are`
-  return html`<p>${are} ${listed.length > 0 ? 'chosen: ' : 'chosen'}
+  return html`<p>${are} chosen:
     ${shown}${more} ${filters}</p>`
 }
 

@@ -50,7 +50,7 @@ async function quarantineView(console: ConsoleDeps, query: Query): Promise<View>
   const bar = (value?: Read) => ({ path, query, keep: ['view'], fields: [search, reasonField(value?.causes)] })
   const { status, body, value } = await listView(console, bar, read, ({ listed, causes }) => {
     const all = count(causes, reason)
-    const verify = html`<div class="bulk"><a class="button quiet" href="${linkTo('/parked/verify', { reason })}">Verify ${reason === undefined ? 'all' : 'these'} ${number(all)} again…</a></div>`
+    const verify = html`<div class="bulk"><a class="button quiet" href="${linkTo('/parked/verify', { reason })}">Verify ${all === 1 ? 'it' : `${reason === undefined ? 'all' : 'these'} ${number(all)}`} again…</a></div>`
     return html`${all > 0 ? verify : ''} <div class="card table-card">${quarantineTable(listed, query)}</div>`
   })
   const above = value && html`${addedSecretHint(value.check)} ${about({ reason, keys: settings, ...value })}`
