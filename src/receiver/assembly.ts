@@ -192,9 +192,9 @@ function openLanding(base: Base, { rest }: Pressure): { landing: LandingDeps; ha
   const onProcessed: LandingDeps['onProcessed'] = ({ landing, outcome, receivedAt }) => {
     if (outcome !== 'landed') return
     roles.wake('feed')
-    const { status, source, source_name, key_name, media_complete } = landing
+    const { status, via, source_name, key_name, media_complete } = landing
     if (!media_complete) wakeFollowUps(key_name)
-    metrics.landed.inc({ status, source, ...sourceLabel(source_name) })
+    metrics.landed.inc({ status, source: via === 'poll' ? 'reconciler' : 'webhook', ...sourceLabel(source_name) })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
   }
   const { mediaHosts } = settings

@@ -6,6 +6,12 @@ import { outputOfItem, type MediaItem, type Report } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import type { Claimed } from './claimed.ts'
 
+/**
+ * How a result came: by a delivery claimed from the inbox, by a single replay of one (without a claim), or by a poll. A
+ * poll carries the provider's own result, which overrules a webhook.
+ */
+export type Via = 'inbox' | 'replay' | 'poll'
+
 /** The terminal state of one request, as a row of `item` in the landing statements. */
 export type Landing = {
   request_id: string
@@ -23,14 +29,11 @@ export type Landing = {
   error_message: string | undefined
   created_at: string | undefined
   completed_at: string | undefined
-  /** True for the provider's own result, which overrules a webhook. */
-  fetched: boolean
-  /** How it came, as the column and the metrics name it. */
-  source: 'webhook' | 'reconciler'
+  via: Via
   key_name: string
   environment: Environment | undefined
   flags: readonly string[]
-  /** The delivery that carried it. It leaves the inbox if its claim is still held; a replay has no claim. */
+  /** The delivery that carried it. It leaves the inbox, after a claim only if that is still held. */
   delivery_id: string | undefined
   claims: number | undefined
   /** The bounds of the delivery ids of its webhook id. */
@@ -43,7 +46,7 @@ export type RowSettings = { keys: () => Keys; mediaHosts: readonly string[] | un
 
 /** The origin of a webhook or result. */
 export type Origin = {
-  fetched: boolean
+  via: Via
   sourceName: string | null
   keyName: string
   environment: Environment | undefined
@@ -65,7 +68,7 @@ export function landingOfDelivery(
   // The stored environment. The current keys decide for rows of releases that did not store it.
   const signed = environment ?? signedEnvironment(keys(), keyName)
   return landingOfReport(report, {
-    fetched: false,
+    via: claims === undefined ? 'replay' : 'inbox',
     sourceName,
     keyName,
     environment: signed === 'unknown' ? undefined : signed,
@@ -77,7 +80,7 @@ export function landingOfDelivery(
 /** Returns the landing of a report. Texts are cut to the lengths of their columns, since sources do not bound them. */
 export function landingOfReport(report: Report, origin: Origin): Landing {
   const { status, model, media, mediaComplete, cost, error } = report
-  const { fetched, sourceName, keyName, environment, delivery, mediaHosts } = origin
+  const { via, sourceName, keyName, environment, delivery, mediaHosts } = origin
   const { requestId, externalId } = requestIdOf(sourceName, report.jobId)
   return {
     request_id: requestId,
@@ -93,8 +96,7 @@ export function landingOfReport(report: Report, origin: Origin): Landing {
     error_message: error && cutTo(error.message, maxErrorMessageCharacters),
     created_at: storable(report.createdAt),
     completed_at: storable(report.completedAt),
-    fetched,
-    source: fetched ? 'reconciler' : 'webhook',
+    via,
     key_name: keyName,
     environment,
     // Links of inline media are ours.

@@ -45,17 +45,18 @@ const conditions = (rowChanged: string) => `lateral (select
           r.request_id is null as no_row,
           ${rowChanged} as row_changed,
           r.source_name is distinct from item.source_name as other_source,
-          not item.fetched and item.environment <> r.request_environment as other_environment,
+          item.via <> 'poll' and item.environment <> r.request_environment as other_environment,
           -- Two exceptions: (1) A confirmed request, which no webhook can change. (2) The request's own key may speak
           -- for it, if the settings do not show the environment of that key.
-          not item.fetched and item.environment is null and r.request_environment is not null
+          item.via <> 'poll' and item.environment is null and r.request_environment is not null
             and r.confirmed_at is null and (r.key_name <> item.key_name or r.key_environment is not null)
             as unproven_key,
           -- Only while the environment of the request is open. A known one decides: see other_environment.
-          not item.fetched and item.environment = 'sandbox' and r.result_environment = 'live'
+          item.via <> 'poll' and item.environment = 'sandbox' and r.result_environment = 'live'
             and r.request_environment is null as sandbox_after_live,
           r.landed_at is null as no_end_yet,
-          r.confirmed_at is null and (item.fetched or item.environment <> r.result_environment) as overrules,
+          r.confirmed_at is null and (item.via = 'poll' or item.environment <> r.result_environment)
+            as overrules,
           r.status <> item.status as other_end,
           -- For the row to write.
           (item.environment <> coalesce(r.result_environment, r.request_environment)) is true as changes_environment,
@@ -101,17 +102,18 @@ export const verdict = ({ rowChanged, from, where = 'true' }: { rowChanged: stri
           else 'no_effect' end as ruling,               -- the same end again
         item.request_id, item.source_name, item.external_id, item.status, item.model, item.output,
         item.media_complete, item.error_code, item.error_message, item.created_at, item.completed_at, item.delivery_id,
-        item.claims, item.webhook_first_id, item.webhook_last_id, item.flags, item.environment, item.fetched,
+        item.claims, item.webhook_first_id, item.webhook_last_id, item.flags, item.environment, item.via,
         item.media, changes_environment,
         coalesce(item.cost, case when not changes_environment then r.cost end) as cost,
-        case when no_end_yet or other_end or changes_environment then item.source else r.source end as source,
+        case when no_end_yet or other_end or changes_environment then case item.via when 'poll' then 'reconciler' else 'webhook' end
+          else r.source end as source,
         case when replaces_key then item.key_name else r.key_name end as key_name,
         case when replaces_key then 'landed' else r.key_source end as key_source,
         coalesce(coalesce(item.environment, r.request_environment) = 'sandbox', r.sandbox) as sandbox,
-        case when item.fetched then :now end as confirmed_at,
+        case when item.via = 'poll' then :now end as confirmed_at,
         case
           when not item.media_complete then :now
-          when item.fetched then null
+          when item.via = 'poll' then null
           -- An unconfirmed end needs the provider's word at once.
           when changes_environment or poll_is_due or not_the_tracked_key or no_live_key then :now
           -- A hint made the row. Its poll may be under way, and may end without an answer.

@@ -45,9 +45,8 @@ export const items = `
       select i.* from lock_wait, jsonb_to_recordset(:landings::jsonb) as i (
         request_id uuid, source_name text, external_id text, status text, model text, output jsonb,
         media_complete boolean, error_code text, error_message text, created_at timestamp with time zone,
-        completed_at timestamp with time zone, cost numeric, source text, key_name text,
-        delivery_id uuid, claims integer, webhook_first_id uuid, webhook_last_id uuid, flags jsonb,
-        environment text, fetched boolean, media jsonb)
+        completed_at timestamp with time zone, cost numeric, key_name text, via text, delivery_id uuid, claims integer, webhook_first_id uuid, webhook_last_id uuid, flags jsonb,
+        environment text, media jsonb)
       limit :limit
     )`
 
@@ -131,7 +130,7 @@ export const mediaWritten = `
  */
 const outcomesTaken = `
     outcomes as (
-      select request_id, delivery_id, claims, old_landed_at, 'landed' as outcome from verdict
+      select request_id, via, delivery_id, claims, old_landed_at, 'landed' as outcome from verdict
       where (request_id in (select written.request_id from written)) is true
     )`
 
@@ -143,8 +142,9 @@ export const dequeued = `
     dequeued as (
       delete from mediadock.inbox i using outcomes
       where i.delivery_id = any(array[outcomes.delivery_id]) and outcomes.outcome <> 'raced'
-        and (i.claims = outcomes.claims or outcomes.claims is null)
-      returning i.delivery_id, i.failures, i.replay_id, outcomes.claims, outcomes.outcome, outcomes.old_landed_at
+        and (i.claims = outcomes.claims or outcomes.via = 'replay')
+      returning i.delivery_id, i.failures, i.replay_id, outcomes.via, outcomes.claims, outcomes.outcome,
+        outcomes.old_landed_at
     )`
 
 /** SQL: the detail of an attempt that a replay of many made. It names one that ended a delivery after failures. */

@@ -110,8 +110,8 @@ export async function lockedRequests(db: Database, requestIds: readonly string[]
 }
 
 /** Returns false if the landing alone shows that it needs the whole statement. */
-function mayBeOrdinary({ claims, flags, fetched }: Landing): boolean {
-  return claims !== undefined && flags.length === 0 && !fetched
+function mayBeOrdinary({ via, flags }: Landing): boolean {
+  return via === 'inbox' && flags.length === 0
 }
 
 /**

@@ -98,7 +98,7 @@ const verdictOfLocked = verdict({
  */
 const outcomes = `
     outcomes as (
-      select verdict.request_id, verdict.delivery_id, verdict.claims, verdict.old_landed_at, verdict.source_name,
+      select verdict.request_id, verdict.via, verdict.delivery_id, verdict.claims, verdict.old_landed_at, verdict.source_name,
         verdict.environment, verdict.webhook_first_id, verdict.webhook_last_id, verdict.flags,
         verdict.changes_environment,
         case
@@ -106,18 +106,18 @@ const outcomes = `
           -- Readers have what was written: the same end, complete, with its cost and output, which has the media. The
           -- view still shows the row before this statement. The provider's words for an error, its times and the name
           -- of the model are no change for readers.
-          when verdict.fetched and not verdict.changes_environment and (
+          when verdict.via = 'poll' and not verdict.changes_environment and (
             select (shown.status, shown.media_complete, shown.cost, shown.output) is not distinct from
               (written.status, written.media_complete, written.cost, coalesce(written.output, ${outputOfMedia}))
             from mediadock.results shown where shown.request_id = verdict.request_id limit 1) then 'agreed'
           -- It would be parked, but the limit is reached. A kept delivery that is replayed stays.
-          when verdict.ruling in (${parking}) and verdict.claims is not null
+          when verdict.ruling in (${parking}) and verdict.via = 'inbox'
             and (select i.replay_id from mediadock.inbox i where i.delivery_id = verdict.delivery_id limit 1) is null
             and ${isOneTooMany} then 'discarded'
           else verdict.ruling end as outcome,
         coalesce(written.status, verdict.old_status) as status,
-        verdict.old_confirmed_at is not null or (verdict.fetched and written.request_id is not null) as is_confirmed,
-        written.request_id is not null and (verdict.fetched or verdict.changes_environment
+        verdict.old_confirmed_at is not null or (verdict.via = 'poll' and written.request_id is not null) as is_confirmed,
+        written.request_id is not null and (verdict.via = 'poll' or verdict.changes_environment
           or written.status is distinct from verdict.old_status) as concerns_all
       from verdict left join written using (request_id)
     )`
@@ -162,7 +162,7 @@ const attempted = `
       insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
       select delivery_id, :now, outcome,
         ${replayDetail}, replay_id
-      from dequeued where claims is not null and outcome <> 'discarded'
+      from dequeued where via = 'inbox' and outcome <> 'discarded'
         and (claims > 1 or outcome <> 'landed' or old_landed_at is not null)
       union all
       select delivery_id, :now, outcome,
@@ -170,7 +170,7 @@ const attempted = `
           or (select d.parked_reason from mediadock.deliveries d
               where d.id = outcomes.delivery_id limit 1) is not null
           then 'replayed to its end' else 'replay' end, null
-      from outcomes where delivery_id is not null and claims is null and outcome <> 'raced'
+      from outcomes where via = 'replay' and outcome <> 'raced'
       on conflict do nothing
     )`
 
@@ -195,11 +195,11 @@ const flagChanges = `
       -- A mismatch parks the delivery, only while its claim is held. A replay has no claim.
       select delivery_id, outcome, false, outcome, false
       from outcomes where delivery_id is not null and outcome in (${parking})
-        and (claims is null or delivery_id in (select dequeued.delivery_id from dequeued))
+        and (via = 'replay' or delivery_id in (select dequeued.delivery_id from dequeued))
       union all
       -- A replay that does not park ends the parking.
       select delivery_id, null, false, null, true
-      from outcomes where delivery_id is not null and claims is null
+      from outcomes where via = 'replay'
         and outcome not in ('raced', ${parking})
       union all
       -- Where the request changed its environment: deliveries signed in the old one are flagged, those of the new one

@@ -163,7 +163,7 @@ async function landOrPostpone(deps: PollingDeps, answered: Answered): Promise<Po
 
 async function landAnswer(deps: PollingDeps, { one, keyName, report }: Answered): Promise<LandingOutcome> {
   const landing = landingOfReport(report, {
-    fetched: true,
+    via: 'poll',
     sourceName: one.source_name,
     keyName,
     environment: deps.keys().byName.get(keyName)?.environment,

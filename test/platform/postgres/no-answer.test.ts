@@ -46,7 +46,7 @@ const running: requests.ClaimedRequest = {
   attempts: 1,
 }
 const origin = {
-  fetched: true,
+  via: 'poll' as const,
   sourceName: null,
   keyName: 'live',
   environment: 'live' as const,

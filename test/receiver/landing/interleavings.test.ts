@@ -118,7 +118,7 @@ async function webhook({
   const parsed = parseBody(keys.defaultSource, sample.body)
   if (!parsed.ok || parsed.report === undefined) throw new Error('the sample is no notification')
   const origin = {
-    fetched: result !== undefined,
+    via: result === undefined ? 'inbox' as const : 'poll' as const,
     sourceName: null,
     keyName,
     environment,
@@ -690,7 +690,7 @@ it('a landing with an ended claim has its effect but does not settle: the next c
 
 function resultLanding(requestId: string): Landing {
   const origin = {
-    fetched: true,
+    via: 'poll' as const,
     sourceName: null,
     keyName: 'live',
     environment: 'live' as const,

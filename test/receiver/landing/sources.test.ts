@@ -252,7 +252,7 @@ it.each<[string, { from: string[]; to: string[]; cost?: number; outcome: string 
       media: links.map((url, position) => ({ kind: 'image', position, url })),
     }
     const origin = { sourceName: 'engine', keyName: 'engine-key', environment: 'live', delivery: undefined } as const
-    const landing = landingOfReport(report, { ...origin, fetched, mediaHosts: undefined })
+    const landing = landingOfReport(report, { ...origin, via: fetched ? 'poll' : 'inbox', mediaHosts: undefined })
     const outcomes = await land(pool.db, [landing], { now: postgresTime(), environments: environmentsOf(keys) })
     return outcomes.get(jobId)
   }

@@ -65,7 +65,7 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
       const parsed = parse(notification)
       if (!parsed.ok) throw new Error('the sample is no notification')
       const landing = landingOfReport(parsed.report, {
-        fetched: false,
+        via: 'inbox',
         sourceName: null,
         keyName: 'live',
         environment: 'live',

@@ -64,7 +64,7 @@ function someLandings(incomplete: string[]): Landing[] {
 }
 
 const origin = {
-  fetched: false,
+  via: 'inbox',
   sourceName: null,
   keyName: 'live',
   environment: 'live',
@@ -73,18 +73,19 @@ const origin = {
 
 function byWebhook(): Landing {
   const id = randomUUID()
-  // By the short way and by the long one.
-  const delivery = chance(0.5) ? { id, claims: 0, first: id, last: id } : undefined
+  const delivery = { id, claims: 0, first: id, last: id }
   const { body } = chance(0.5) ? okImage() : failed()
   const parsed = parseBody(defaultSource, body)
   if (!parsed.ok || parsed.report === undefined) throw new Error('the sample is no notification')
-  return landingOfReport(parsed.report, { ...origin, delivery })
+  const landing = landingOfReport(parsed.report, { ...origin, delivery })
+  // By the short statement, and by the whole one.
+  return chance(0.5) ? landing : { ...landing, flags: ['foreign_host'] }
 }
 
 function byResult(requestId: string): Landing {
   return landingOfReport(reportOf(imageResult(requestId)), {
     ...origin,
-    fetched: true,
+    via: 'poll',
     delivery: undefined,
   })
 }
