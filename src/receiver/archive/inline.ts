@@ -54,7 +54,7 @@ async function* inDeliveries({ db, keys }: InlineDeps, { request_id: requestId, 
   for (const one of brought) {
     const [row] = await db.select({ body }).from(schema.deliveries).where(eq(id, one.id))
     const parsed = row && parseBody(sourceOf(keys(), sourceName), row.body)
-    if (parsed?.ok === true) yield parsed.report?.files
+    if (parsed?.kind === 'report') yield parsed.report.files
   }
 }
 

@@ -1,7 +1,7 @@
 import { createHash, hash } from 'node:crypto'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { SignedEnvironment } from './keys.ts'
-import type { Hint, Parsed, UnreadableReason, Report } from './report.ts'
+import type { Parsed, Report, UnreadableReason } from './report.ts'
 import { requestIdOf, toUuid } from './request-id.ts'
 import { storedName, type Source } from './source.ts'
 import { isStorable } from './storable.ts'
@@ -31,11 +31,8 @@ export type Delivery = Omit<Admitted, 'source' | 'timestampSeconds'> & {
   requestId: string | undefined
   status: (typeof statuses)[Report['status']] | undefined
   signedAt: Date
-  /** The report in the body; undefined for a parked delivery and for a hint. */
-  report: Report | undefined
-  /** Set where the body names a job without reporting its end. */
-  hint: Hint | undefined
-  parkReason: UnreadableReason | undefined
+  /** One that is unreadable is parked. */
+  parsed: Parsed
 }
 
 /**
@@ -56,27 +53,26 @@ export type MemoryRoom = {
 /** A webhook id: 1 to 255 visible ASCII characters (invalid_webhook_id otherwise). */
 export const webhookIdPattern = /^[\x21-\x7e]{1,255}$/
 
-/** Parses an admitted arrival once, into the delivery to store. An unusable body gets the reason for parking. */
+/** Parses an admitted arrival once, into the delivery to store. */
 export function toDelivery({ source, timestampSeconds, ...arrived }: Admitted): Delivery {
   const parsed = parseBody(source, arrived.body)
-  const report = parsed.ok ? parsed.report : undefined
-  const jobId = report?.jobId ?? ('jobId' in parsed ? parsed.jobId : undefined)
+  const { jobId } = parsed
   const sourceName = storedName(source)
   return {
     ...arrived,
     sourceName,
     requestId: jobId === undefined ? undefined : requestIdOf(sourceName, jobId).requestId,
-    status: report && statuses[report.status],
+    status: parsed.kind === 'report' ? statuses[parsed.report.status] : undefined,
     signedAt: new Date(timestampSeconds * 1000),
-    // Decoded files would double the memory of a delivery that waits to be stored. The body contains them.
-    report: report && withoutFiles(report),
-    hint: parsed.ok && parsed.report === undefined ? parsed : undefined,
-    parkReason: parsed.ok ? undefined : parsed.reason,
+    parsed: withoutFiles(parsed),
   }
 }
 
-function withoutFiles({ files: _files, ...report }: Report): Report {
-  return report
+/** Decoded files would double the memory of a delivery that waits to be stored. Its body contains them. */
+function withoutFiles(parsed: Parsed): Parsed {
+  if (parsed.kind !== 'report') return parsed
+  const { files: _files, ...report } = parsed.report
+  return { ...parsed, report }
 }
 
 /**
@@ -92,25 +88,25 @@ const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
  * Parses the bytes of a delivery into a report, or returns the reason for parking them. Never throws. `source` is
  * undefined where the source of a stored delivery is not configured any more.
  */
-export function parseBody(source: Source | undefined, body: Uint8Array): Parsed | Hint {
-  if (source === undefined) return { ok: false, reason: 'unknown_source', jobId: undefined }
+export function parseBody(source: Source | undefined, body: Uint8Array): Parsed {
+  const unreadable = (reason: UnreadableReason) => ({ kind: 'unreadable', reason, jobId: undefined }) as const
+  if (source === undefined) return unreadable('unknown_source')
   let text: string
   try {
     text = decoder.decode(body)
   } catch {
-    return { ok: false, reason: 'not_utf8', jobId: undefined }
+    return unreadable('not_utf8')
   }
   let json: unknown
   try {
     json = JSON.parse(text)
   } catch {
-    return { ok: false, reason: 'not_json', jobId: undefined }
+    return unreadable('not_json')
   }
   const parsed = source.kind.parse(json, source.archive)
   // The id of a hint is visible ASCII (jobIdOf).
-  if (parsed.ok && parsed.report === undefined) return parsed
-  const storable = !parsed.ok || !suspectEscape.test(text) || isStorable(parsed.report)
-  return storable ? parsed : { ok: false, reason: 'not_storable', jobId: parsed.report.jobId }
+  if (parsed.kind !== 'report' || !suspectEscape.test(text) || isStorable(parsed.report)) return parsed
+  return { kind: 'unreadable', reason: 'not_storable', jobId: parsed.jobId }
 }
 
 const statedRequest = /"request_id"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"/i

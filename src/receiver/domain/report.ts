@@ -63,11 +63,14 @@ export type UnreadableReason = (typeof unreadableReasons)[number]
 /** All reasons for parking, as `deliveries.parked_reason` holds them. */
 export type ParkReason = UnreadableReason | 'key_mismatch' | 'source_mismatch' | 'landing_failed'
 
-/** The report in a body, or the reason why the body has none. */
-export type Parsed = { ok: true; report: Report } | { ok: false; reason: UnreadableReason; jobId: string | undefined }
-
 /**
- * An accepted body, signed or not, that names a job without reporting its end. With `poll` the job may have ended, so
- * its next poll is due now. `status`: the state of a running job.
+ * A body that names a job without reporting its end. With `poll` the job may have ended, so its next poll is due now.
+ * `status`: the state of a running job.
  */
-export type Hint = { ok: true; report: undefined; jobId: string; poll: boolean; status?: 'IN_QUEUE' | 'IN_PROGRESS' }
+export type Hint = { kind: 'hint'; jobId: string; poll: boolean; status?: 'IN_QUEUE' | 'IN_PROGRESS' }
+
+/** A parsed body: it reports the end of a job, is a hint, or cannot be used. */
+export type Parsed =
+  | { kind: 'report'; jobId: string; report: Report }
+  | Hint
+  | { kind: 'unreadable'; jobId: string | undefined; reason: UnreadableReason }

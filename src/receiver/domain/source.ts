@@ -1,7 +1,7 @@
 import type { FilesPlace } from '../../platform/settings.ts'
 import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import type { RefusalCause, Secret, Verification } from '../../wire/signature.ts'
-import type { Hint, Parsed, RunningStatus, Report } from './report.ts'
+import type { Parsed, RunningStatus, Report } from './report.ts'
 
 /*
  * provider  a service that generates media, behind an HTTP API. (The program `provider` is one.)
@@ -102,7 +102,7 @@ export type SourceKind = {
   /** Verifies the bytes as they were sent, before anything of them is read. The clock is in whole Unix seconds. */
   verify: (webhook: Webhook, secrets: readonly SourceSecret[], nowSeconds: number) => Steps<SourceVerification>
   /** The report in the JSON of an authentic body, or a hint: the job to poll. `archive`: see Source. */
-  parse: (json: unknown, archive?: FilesPlace) => Parsed | Hint
+  parse: (json: unknown, archive?: FilesPlace) => Parsed
   fetchResult: (job: Job, api: Api) => Promise<FetchOutcome>
   submit: (submission: Submission, api: Api) => Promise<SubmitOutcome>
   /** Left out if the API has no call for it, or if that call also deletes results. */

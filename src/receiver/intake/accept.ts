@@ -206,16 +206,16 @@ async function storePart({ db, time, memoryRoom, onStored, storeAgain }: FlushDe
     if (stored.get(row.id) === 'new') memoryRoom.take(row)
     else memoryRoom.release(row)
   }
-  const isToClaim = ({ id, parkReason }: Delivery) => {
+  const isToClaim = ({ id, parsed }: Delivery) => {
     const answer = stored.get(id)
-    return answer === 'requeued' || (answer === 'new' && parkReason === undefined && !ids.has(id))
+    return answer === 'requeued' || (answer === 'new' && parsed.kind !== 'unreadable' && !ids.has(id))
   }
   if (rows.some(isToClaim)) onStored()
 }
 
-function outcomeOf({ parkReason }: Delivery, isNew: boolean): Acceptance {
+function outcomeOf({ parsed }: Delivery, isNew: boolean): Acceptance {
   if (!isNew) return 'duplicate'
-  return parkReason === undefined ? 'accepted' : 'parked'
+  return parsed.kind === 'unreadable' ? 'parked' : 'accepted'
 }
 
 /** Selects among arrivals with one id and different keys. A live key wins: only it may sign for live requests. */

@@ -72,7 +72,7 @@ function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['cla
     signed_at: row.signedAt.getTime() / 1000,
     received_at: row.receivedAt.getTime() / 1000,
     headers: row.headers,
-    parked_reason: row.parkReason,
+    parked_reason: row.parsed.kind === 'unreadable' ? row.parsed.reason : undefined,
     is_claimed: claimed?.ids.has(row.id) ?? false,
   }))
   return sql`

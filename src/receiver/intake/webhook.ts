@@ -177,7 +177,7 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
     const received = { receivedAt: row.arrived_at, headers: keptHeaders(req, source), body }
     const delivery = toDelivery({ source, id, webhookId, keyName, environment, timestampSeconds, ...received })
     row.request_id = delivery.requestId
-    row.reason = delivery.parkReason
+    if (delivery.parsed.kind === 'unreadable') row.reason = delivery.parsed.reason
     return delivery
   } finally {
     release()
@@ -235,8 +235,8 @@ function* unlessGone<Result>(req: IncomingMessage, steps: Steps<Result>): Steps<
  * Takes a webhook of a source that does not sign. It is not stored as a delivery. A job that it names is polled, if it
  * is tracked. Without a key name, the log bounds such arrivals like refused ones.
  */
-function takeUnsigned({ onUnsigned }: WebhookDeps, { sourceName, requestId, hint }: Delivery, row: LogRow): 'hint' {
+function takeUnsigned({ onUnsigned }: WebhookDeps, { sourceName, requestId, parsed }: Delivery, row: LogRow): 'hint' {
   row.reason ??= 'unsigned'
-  if (hint?.poll === true && requestId !== undefined) onUnsigned({ sourceName, requestId })
+  if (parsed.kind === 'hint' && parsed.poll && requestId !== undefined) onUnsigned({ sourceName, requestId })
   return 'hint'
 }

@@ -20,18 +20,13 @@ const r = columnsOf(schema.requests, 'r')
  * Handles a claimed delivery that is not simply a report: ends the submit that the URL of its webhook names, lands a
  * hint, and parks what this version cannot parse. Returns the report, if there is one to land.
  */
-export async function beforeLanding(
-  deps: LandingDeps,
-  claimed: Claimed,
-  parsed: Parsed | Hint,
-): Promise<Report | undefined> {
-  if (!parsed.ok) return parkUnreadable(deps, claimed, parsed.reason)
+export async function beforeLanding(deps: LandingDeps, claimed: Claimed, parsed: Parsed): Promise<Report | undefined> {
+  if (parsed.kind === 'unreadable') return parkUnreadable(deps, claimed, parsed.reason)
   const { generation: idempotencyKey, sourceName } = claimed
   if (idempotencyKey !== undefined) {
-    const jobId = parsed.report === undefined ? parsed.jobId : parsed.report.jobId
-    await deps.join?.({ ...requestIdOf(sourceName, jobId), idempotencyKey, sourceName })
+    await deps.join?.({ ...requestIdOf(sourceName, parsed.jobId), idempotencyKey, sourceName })
   }
-  return parsed.report ?? landClaimedHint(deps, claimed, parsed)
+  return parsed.kind === 'report' ? parsed.report : landClaimedHint(deps, claimed, parsed)
 }
 
 async function parkUnreadable(deps: LandingDeps, claimed: Claimed, reason: UnreadableReason): Promise<undefined> {

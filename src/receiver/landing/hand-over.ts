@@ -1,7 +1,7 @@
 import type { Amount } from '../../platform/fair-share.ts'
 import { parseBody, type Delivery, type MemoryRoom } from '../domain/delivery.ts'
 import { sourceOf, type Keys } from '../domain/keys.ts'
-import type { Hint, Parsed, Report } from '../domain/report.ts'
+import type { Parsed, Report } from '../domain/report.ts'
 import { pathIn } from '../domain/webhook-path.ts'
 import { createBatches, maxBatchRows, type Batches, type BatchesDeps } from './batches.ts'
 import { beforeLanding } from './before-landing.ts'
@@ -48,11 +48,11 @@ export function createHandOver(deps: HandOverDeps): HandOver {
   return {
     leaseSeconds: inboxLeaseSeconds,
     reserve: (delivery) => {
-      const { report, body } = delivery
-      if (signal.aborted || !report || !isLandedFromMemory(keys(), delivery) || !inFlight.mayReserve(delivery))
-        return false
+      const { parsed, body } = delivery
+      if (signal.aborted || parsed.kind !== 'report') return false
+      if (!isLandedFromMemory(keys(), delivery) || !inFlight.mayReserve(delivery)) return false
       const claimed = claimedOnce(delivery)
-      const landing = landingOfDelivery(deps, claimed, report)
+      const landing = landingOfDelivery(deps, claimed, parsed.report)
       inFlight.reserve({ claimed, landing, bodyBytes: body.length, claimedAtMs: nowMs() })
       return true
     },
@@ -93,10 +93,10 @@ async function claimInto(
   const { db, keys, time } = deps
   const limit = Math.min(maxBatchRows, room.rows)
   const rows = await claim(db, { limit, maxBytes: room.bytes, now: time() })
-  const others: { row: ClaimedWithBody; parsed: Parsed | Hint }[] = []
+  const others: { row: ClaimedWithBody; parsed: Parsed }[] = []
   for (const row of rows) {
     const parsed = parseBody(sourceOf(keys(), row.sourceName), row.body)
-    if (parsed.ok && parsed.report && row.generation === undefined) add(row, parsed.report)
+    if (parsed.kind === 'report' && row.generation === undefined) add(row, parsed.report)
     else others.push({ row, parsed })
   }
   // These need statements before they land, or instead. Meanwhile the rows added above land and are renewed.
@@ -104,7 +104,7 @@ async function claimInto(
     const report = await beforeLanding(deps, row, parsed)
     if (report) add(row, report)
   }
-  const unreadable = others.filter(({ parsed }) => !parsed.ok).length
+  const unreadable = others.filter(({ parsed }) => parsed.kind === 'unreadable').length
   const bytes = rows.reduce((sum, { body }) => sum + body.length, 0)
   return { claimed: rows.length, unreadable, more: rows.length === limit || bytes >= room.bytes }
 }

@@ -43,8 +43,8 @@ export async function replayDelivery(
   if (!delivery) return undefined
   const parsed = parseBody(sourceOf(deps.keys(), delivery.sourceName), delivery.body)
   // It stays parked, since this version cannot parse it either.
-  if (!parsed.ok) return { replayed: 1, changes: [] }
-  if (parsed.report === undefined) {
+  if (parsed.kind === 'unreadable') return { replayed: 1, changes: [] }
+  if (parsed.kind === 'hint') {
     // It changes no result, only when the request is polled.
     if (!dryRun) await landHint(deps, delivery, parsed)
     return { replayed: 1, changes: [] }

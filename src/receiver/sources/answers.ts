@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { jsonOf } from '../../platform/json-text.ts'
 import type { FilesPlace } from '../../platform/settings.ts'
-import type { Hint, Parsed, UnreadableReason, Report } from '../domain/report.ts'
+import type { Parsed, UnreadableReason, Report } from '../domain/report.ts'
 import { jobIdPattern } from '../domain/request-id.ts'
 import {
   maxAnswerBytes,
@@ -30,20 +30,21 @@ export function readJob<Read extends { id?: unknown }>(
   json: unknown,
   schema: z.ZodType<Read>,
   stateOf: (job: Read) => State,
-): Parsed | Hint {
+): Parsed {
   const { data: job } = schema.safeParse(json)
-  if (job === undefined) return { ok: false, reason: 'unknown_shape', jobId: undefined }
+  if (job === undefined) return { kind: 'unreadable', reason: 'unknown_shape', jobId: undefined }
   const jobId = idSchema.safeParse(job.id).data
-  return jobId === undefined ? { ok: false, reason: 'no_request_id', jobId } : stateToRead(jobId, stateOf(job))
+  if (jobId === undefined) return { kind: 'unreadable', reason: 'no_request_id', jobId }
+  return stateToRead(jobId, stateOf(job))
 }
 
 /** The report or the hint that a state makes. A webhook of a running job does not make a poll due. */
-export function stateToRead(jobId: string, state: State): Parsed | Hint {
-  if (typeof state === 'object') return { ok: true, report: { jobId, media: [], mediaComplete: true, ...state } }
-  if (state === 'ENDED') return { ok: true, report: undefined, jobId, poll: true }
-  if (state === 'IN_QUEUE' || state === 'IN_PROGRESS')
-    return { ok: true, report: undefined, jobId, poll: false, status: state }
-  return { ok: false, reason: state, jobId }
+export function stateToRead(jobId: string, state: State): Parsed {
+  if (typeof state === 'object')
+    return { kind: 'report', jobId, report: { jobId, media: [], mediaComplete: true, ...state } }
+  if (state === 'ENDED') return { kind: 'hint', jobId, poll: true }
+  if (state === 'IN_QUEUE' || state === 'IN_PROGRESS') return { kind: 'hint', jobId, poll: false, status: state }
+  return { kind: 'unreadable', reason: state, jobId }
 }
 
 /** The outcome of an answer that is no result; undefined for a 200 or a 202 with a body. */
@@ -69,15 +70,14 @@ export function answeredOtherwise({ status, body, retryAfterSeconds }: ApiAnswer
 }
 
 /** The outcome of an answer about the job `asked`. A result that Postgres cannot store would fail at every landing. */
-export function outcomeOf(read: Parsed | Hint, asked: string): FetchOutcome {
-  const jobId = read.ok && read.report !== undefined ? read.report.jobId : read.jobId
-  if (jobId !== asked) return { kind: 'invalid', detail: 'the answer is for another job' }
-  if (!read.ok) return { kind: 'invalid', detail: unreadable[read.reason] ?? 'the result contains no media' }
-  const { report } = read
-  if (report === undefined)
+export function outcomeOf(read: Parsed, asked: string): FetchOutcome {
+  if (read.jobId !== asked) return { kind: 'invalid', detail: 'the answer is for another job' }
+  if (read.kind === 'unreadable')
+    return { kind: 'invalid', detail: unreadable[read.reason] ?? 'the result contains no media' }
+  if (read.kind === 'hint')
     return { kind: 'running', status: { status: read.status ?? 'IN_PROGRESS', progress: 0, queue_position: null } }
-  return isStorable(report)
-    ? { kind: 'result', report }
+  return isStorable(read.report)
+    ? { kind: 'result', report: read.report }
     : { kind: 'invalid', detail: 'the result contains values that Postgres cannot store' }
 }
 
@@ -90,7 +90,7 @@ export const keyHeader = (apiKey: string) => ({ authorization: `Bearer ${apiKey}
 export const bearer = (apiKey: string) => ({ ...keyHeader(apiKey), accept: 'application/json' })
 
 type KeyHeader = { keyHeader?: (apiKey: string) => Record<string, string> }
-type Fetching = { path: string; jobId: string; read: (json: unknown, archive?: FilesPlace) => Parsed | Hint }
+type Fetching = { path: string; jobId: string; read: (json: unknown, archive?: FilesPlace) => Parsed }
 
 /** Asks for a job by `GET` of a path below the API's URL. The key is a bearer token unless `keyHeader` is given. */
 export async function fetchJob(

@@ -58,10 +58,10 @@ export const luma: SourceKind = {
   /** The body is never a result: it is a reason to poll the job that it names. */
   parse: (json) => {
     const answer = read(json)
-    const jobId = answer.ok && answer.report !== undefined ? answer.report.jobId : answer.jobId
-    if (jobId === undefined) return { ok: false, reason: 'no_request_id', jobId }
-    if (!answer.ok && answer.reason === 'unknown_status') return answer
-    return { ok: true, report: undefined, jobId, poll: !answer.ok || answer.report !== undefined }
+    const { kind, jobId } = answer
+    if (jobId === undefined) return { kind: 'unreadable', reason: 'no_request_id', jobId }
+    if (kind === 'unreadable' && answer.reason === 'unknown_status') return answer
+    return { kind: 'hint', jobId, poll: kind !== 'hint' }
   },
   fetchResult: async ({ jobId }, api) =>
     fetchJob({ path: `/generations/${encodeURIComponent(jobId)}`, jobId, read }, api),

@@ -62,7 +62,7 @@ describe('in the shape of Replicate', () => {
     const secrets = [{ name: 'mine', signingSecret: key.signing_secret }]
     expect(atOnce(replicate.verify(arrived, secrets, nowSeconds()))).toMatchObject({ ok: true, keyName: 'mine' })
     const parsed = replicate.parse(JSON.parse(caught.body.toString()))
-    expect(parsed).toMatchObject({ ok: true, report: { jobId, status: 'COMPLETED', media: images } })
+    expect(parsed).toMatchObject({ kind: 'report', report: { jobId, status: 'COMPLETED', media: images } })
     expect(polled).toMatchObject({ kind: 'result', report: { status: 'COMPLETED', media: images } })
   })
 
@@ -83,7 +83,7 @@ describe('in the shape of Replicate', () => {
   it('a failure is one', async () => {
     const { caught, polled } = await loopOf(replicate, 'replicate', { failed: 1 })
     const failed = { status: 'FAILED', error: { message: expect.stringContaining('a fault') } }
-    expect(replicate.parse(JSON.parse(caught.body.toString()))).toMatchObject({ ok: true, report: failed })
+    expect(replicate.parse(JSON.parse(caught.body.toString()))).toMatchObject({ kind: 'report', report: failed })
     expect(polled).toMatchObject({ kind: 'result', report: failed })
   })
 })
@@ -105,7 +105,7 @@ describe('in the shape of fal', () => {
     const caught = await eventually(async () => catcher.caught.find(({ body }) => body.includes(requestId)))
     const webhook: WebHookResponse = JSON.parse(caught.body.toString())
     expect(webhook).toMatchObject({ status: 'OK', request_id: requestId, payload: data })
-    expect(fal.parse(webhook)).toMatchObject({ ok: true, report: { jobId: requestId, media: images.slice(1) } })
+    expect(fal.parse(webhook)).toMatchObject({ kind: 'report', report: { jobId: requestId, media: images.slice(1) } })
   })
 
   it('the webhook is signed with the published key and carries the result of the poll', async () => {
@@ -119,14 +119,14 @@ describe('in the shape of fal', () => {
     const secrets = [{ name: 'mine', signingSecret: publicKey.x, account: key.account }]
     expect(atOnce(fal.verify(arrived, secrets, nowSeconds()))).toMatchObject({ ok: true, keyName: 'mine' })
     const parsed = fal.parse(JSON.parse(caught.body.toString()))
-    expect(parsed).toMatchObject({ ok: true, report: { jobId, status: 'COMPLETED', media: images } })
+    expect(parsed).toMatchObject({ kind: 'report', report: { jobId, status: 'COMPLETED', media: images } })
     expect(polled).toMatchObject({ kind: 'result', report: { status: 'COMPLETED', media: images } })
   })
 
   it('a failure is one', async () => {
     const { caught, polled } = await loopOf(fal, 'fal', { failed: 1 })
     const failed = { status: 'FAILED', error: { message: expect.stringContaining('a fault') } }
-    expect(fal.parse(JSON.parse(caught.body.toString()))).toMatchObject({ ok: true, report: failed })
+    expect(fal.parse(JSON.parse(caught.body.toString()))).toMatchObject({ kind: 'report', report: failed })
     expect(polled).toMatchObject({ kind: 'result', report: failed })
   })
 

@@ -176,9 +176,9 @@ it('does not hold the base64 beside the body while a delivery is stored', () => 
   if (source === undefined) throw new Error('the source is not configured')
   const key = { keyName: 'replicate-key', environment: 'live' } as const
   const arrived = { id: randomUUID(), webhookId: jobId, timestampSeconds: 0, receivedAt: new Date(), headers: {}, body }
-  const { report } = toDelivery({ source, ...key, ...arrived })
-  expect(report).toMatchObject({ media: [{ kind: 'image' }], isInline: true })
-  expect(report).not.toHaveProperty('files')
+  const { parsed } = toDelivery({ source, ...key, ...arrived })
+  expect(parsed).toMatchObject({ report: { media: [{ kind: 'image' }], isInline: true } })
+  expect(parsed).not.toHaveProperty('report.files')
 })
 
 describe('a process killed', () => {

@@ -116,9 +116,9 @@ async function webhook({
   })
   await storeDeliveries(pool.db, [delivery])
   const parsed = parseBody(keys.defaultSource, sample.body)
-  if (!parsed.ok || parsed.report === undefined) throw new Error('the sample is no notification')
+  if (parsed.kind !== 'report') throw new Error('the sample is no notification')
   const origin = {
-    via: result === undefined ? 'inbox' as const : 'poll' as const,
+    via: result === undefined ? ('inbox' as const) : ('poll' as const),
     sourceName: null,
     keyName,
     environment,

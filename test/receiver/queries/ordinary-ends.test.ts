@@ -71,7 +71,9 @@ describe.each(usualServers)('on %s: a delivery is not shown as the one that land
     await sql`insert into mediadock.requests (request_id, key_name) values (${requestId}, 'live')`
     const delivery = newDelivery(body)
     // As a release that did not understand it stored it.
-    await storeDeliveries(deps.db, [{ ...delivery, parkReason: 'unknown_shape' }])
+    await storeDeliveries(deps.db, [
+      { ...delivery, parsed: { kind: 'unreadable', reason: 'unknown_shape', jobId: undefined } },
+    ])
     await reconciler.reconcileOne(deps, requestId)
     deps.setNow(new Date(deps.clock().getTime() + 5000))
     await replayDelivery(deps, delivery.id, { dryRun: false })

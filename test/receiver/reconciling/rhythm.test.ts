@@ -63,7 +63,7 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
       const requestId = randomUUID()
       const notification = { request_id: requestId, status: 'OK' as const, payload: { model: 'm', output, cost: 1 } }
       const parsed = parse(notification)
-      if (!parsed.ok) throw new Error('the sample is no notification')
+      if (parsed.kind !== 'report') throw new Error('the sample is no notification')
       const landing = landingOfReport(parsed.report, {
         via: 'inbox',
         sourceName: null,

@@ -154,7 +154,8 @@ describe('the body', () => {
   test('of a picture lands with its size, without the seed that JSON cannot hold', () => {
     const url = 'https://v3.fal.media/files/lion/O853qAknYZGU8_2QCbJwd.jpeg'
     expect(fal.parse(JSON.parse(real.body))).toEqual({
-      ok: true,
+      kind: 'report',
+      jobId,
       report: {
         jobId,
         status: 'COMPLETED',
@@ -185,13 +186,13 @@ describe('the body', () => {
     ],
   ])('of %s', (_, payload, media) => {
     const parsed = ended(payload)
-    const found = parsed.ok ? parsed.report?.media : undefined
+    const found = parsed.kind === 'report' ? parsed.report.media : undefined
     expect(found?.map(({ kind, position, url }) => [kind, position, url])).toEqual(media)
   })
 
   test('without its output is a reason to poll', () => {
     const parsed = ended(null, { payload_error: 'Response payload is not JSON serializable.' })
-    expect(parsed).toEqual({ ok: true, report: undefined, jobId, poll: true })
+    expect(parsed).toEqual({ kind: 'hint', jobId, poll: true })
   })
 
   test.each<[string, unknown, object]>([
@@ -208,7 +209,7 @@ describe('the body', () => {
     ['nothing else', null, { code: 'error', message: 'Invalid status code: 422' }],
     ['wrong types', { detail: [[1]], error_type: {} }, { code: 'error', message: 'Invalid status code: 422' }],
   ])('of a failure with %s', (_, payload, error) => {
-    expect(failed(payload)).toMatchObject({ ok: true, report: { status: 'FAILED', error } })
+    expect(failed(payload)).toMatchObject({ kind: 'report', report: { status: 'FAILED', error } })
   })
 
   test('of a failure without any text names a cause', () => {
@@ -230,14 +231,14 @@ describe('the body', () => {
     ['a picture before 10,001 values', { image: 'https://a.test/1.png', values: Array(10_001).fill('x') }],
     ['deep nesting', JSON.parse(deepJson('images'))],
   ])('with %s instead of media is parked', (_, payload) => {
-    expect(ended(payload)).toEqual({ ok: false, reason: 'unknown_shape', jobId })
+    expect(ended(payload)).toEqual({ kind: 'unreadable', reason: 'unknown_shape', jobId })
   })
 
   test.each([
     { images: [{ url: 'data:image/png;base64,AAAA', content_type: 'image/png' }] },
     { video: 'DATA:video/mp4;base64,AAAA' },
   ])('with base64 in %j is parked for that', (payload) => {
-    expect(ended(payload)).toEqual({ ok: false, reason: 'inline_media', jobId })
+    expect(ended(payload)).toEqual({ kind: 'unreadable', reason: 'inline_media', jobId })
     expect(ended({ ...payload, audio: { url: 'https://a.test/1.mp3' } })).toMatchObject({
       report: { media: [{ kind: 'audio' }] },
     })
@@ -254,7 +255,7 @@ describe('the body', () => {
       const sha256 = sha256Hex(bytes)
       return { kind: 'image', position, url: `s3://b/p/${sha256.slice(0, 2)}/${sha256}.png`, width: 8, height: 8 }
     })
-    expect(parsed).toMatchObject({ ok: true, report: { status: 'COMPLETED', media } })
+    expect(parsed).toMatchObject({ kind: 'report', report: { status: 'COMPLETED', media } })
     expect(Object(parsed).report.output.images).toHaveLength(2)
     expect(JSON.stringify(Object(parsed).report.output)).not.toContain('base64')
   })
@@ -267,7 +268,7 @@ describe('the body', () => {
     const payload = { images: [{ url: dataUri(pngOf(8)) }, { url }] }
     const archive = { kind: 'file', root: '/srv' } as const
     const parsed = fal.parse({ request_id: jobId, status: 'OK', payload }, archive)
-    expect(parsed).toEqual({ ok: false, reason: 'inline_media', jobId })
+    expect(parsed).toEqual({ kind: 'unreadable', reason: 'inline_media', jobId })
   })
 
   test('with sizes of wrong types lands without them', () => {
@@ -276,11 +277,11 @@ describe('the body', () => {
   })
 
   test('with another status is parked', () => {
-    expect(ended({}, { status: 'COMPLETED' })).toEqual({ ok: false, reason: 'unknown_status', jobId })
+    expect(ended({}, { status: 'COMPLETED' })).toEqual({ kind: 'unreadable', reason: 'unknown_status', jobId })
   })
 
   test.each(junk)('%j has no report', (json) => {
-    expect(fal.parse(json)).toMatchObject({ ok: false, jobId: undefined })
+    expect(fal.parse(json)).toMatchObject({ kind: 'unreadable', jobId: undefined })
   })
 })
 

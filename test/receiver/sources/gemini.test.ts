@@ -28,21 +28,21 @@ describe('a webhook', () => {
 
   test('of a video is a reason to poll, because it has no link', () => {
     const data = { id: jobId, output_file_uri: 'gs://a/b', file_name: 'files/abc' }
-    expect(gemini.parse(event('video.generated', data))).toEqual({ ok: true, report: undefined, jobId, poll: true })
+    expect(gemini.parse(event('video.generated', data))).toEqual({ kind: 'hint', jobId, poll: true })
   })
 
   test.each(['batch.succeeded', 'batch.failed', 'interaction.completed', 'video.failed'])('%s is parked', (type) => {
     const parsed = gemini.parse(event(type, { id: 'batch_123456', error_code: 'x' }))
-    expect(parsed).toEqual({ ok: false, reason: 'unknown_status', jobId: 'batch_123456' })
+    expect(parsed).toEqual({ kind: 'unreadable', reason: 'unknown_status', jobId: 'batch_123456' })
   })
 
   test.each([...junk, event('video.generated', { id: 7 })])('%j has no job', (json) => {
-    expect(gemini.parse(json)).toMatchObject({ ok: false, jobId: undefined })
+    expect(gemini.parse(json)).toMatchObject({ kind: 'unreadable', jobId: undefined })
   })
 })
 
 test('a body of a depth that overflows a stack has no report', () => {
-  expect(gemini.parse(JSON.parse(deepJson('data')))).toMatchObject({ ok: false, jobId: undefined })
+  expect(gemini.parse(JSON.parse(deepJson('data')))).toMatchObject({ kind: 'unreadable', jobId: undefined })
 })
 
 const url = 'https://generativelanguage.googleapis.com'

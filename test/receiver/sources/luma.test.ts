@@ -19,23 +19,27 @@ const generation = {
 describe('a webhook, which anybody can send', () => {
   test.each(['completed', 'failed'])('of a generation that is %s is a reason to poll, and never a result', (state) => {
     const parsed = luma.parse({ ...generation, state })
-    expect(parsed).toEqual({ ok: true, report: undefined, jobId, poll: true })
+    expect(parsed).toEqual({ kind: 'hint', jobId, poll: true })
   })
 
   test('of a completed generation without media is a reason to poll', () => {
-    expect(luma.parse({ ...generation, assets: null })).toEqual({ ok: true, report: undefined, jobId, poll: true })
+    expect(luma.parse({ ...generation, assets: null })).toEqual({ kind: 'hint', jobId, poll: true })
   })
 
   test.each(['queued', 'dreaming'])('of a generation that is %s is no reason to poll', (state) => {
-    expect(luma.parse({ ...generation, state })).toEqual({ ok: true, report: undefined, jobId, poll: false })
+    expect(luma.parse({ ...generation, state })).toEqual({ kind: 'hint', jobId, poll: false })
   })
 
   test('of an unknown state is parked', () => {
-    expect(luma.parse({ ...generation, state: 'done' })).toEqual({ ok: false, reason: 'unknown_status', jobId })
+    expect(luma.parse({ ...generation, state: 'done' })).toEqual({
+      kind: 'unreadable',
+      reason: 'unknown_status',
+      jobId,
+    })
   })
 
   test.each(junk)('%j has no job', (json) => {
-    expect(luma.parse(json)).toMatchObject({ ok: false, jobId: undefined })
+    expect(luma.parse(json)).toMatchObject({ kind: 'unreadable', jobId: undefined })
   })
 
   test('has the id of its bytes', () => {
@@ -57,7 +61,7 @@ describe('a webhook, which anybody can send', () => {
 })
 
 test('a body of a depth that overflows a stack has no report', () => {
-  expect(luma.parse(JSON.parse(deepJson('id')))).toMatchObject({ ok: false, jobId: undefined })
+  expect(luma.parse(JSON.parse(deepJson('id')))).toMatchObject({ kind: 'unreadable', jobId: undefined })
 })
 
 const url = 'https://api.lumalabs.ai/dream-machine/v1'

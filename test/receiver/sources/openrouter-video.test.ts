@@ -69,8 +69,7 @@ describe('the body', () => {
   test('of a completed job is a reason to poll, because its links need the key', () => {
     const links = { unsigned_urls: ['https://openrouter.ai/api/v1/videos/job-abc123/content'], usage: { cost: 0.5 } }
     expect(openrouterVideo.parse(event('completed', links))).toEqual({
-      ok: true,
-      report: undefined,
+      kind: 'hint',
       jobId,
       poll: true,
     })
@@ -81,25 +80,25 @@ describe('the body', () => {
     ['failed', { error: { a: 1 } }, { status: 'FAILED', error: { code: 'failed' } }],
     ['expired', {}, { status: 'FAILED', error: { code: 'expired' } }],
   ])('of a job that is %s, with %j', (status, data, report) => {
-    expect(openrouterVideo.parse(event(status, data))).toMatchObject({ ok: true, report })
+    expect(openrouterVideo.parse(event(status, data))).toMatchObject({ kind: 'report', report })
   })
 
   test('of a job that is cancelled has no error', () => {
     const report = { jobId, status: 'CANCELED', model: 'google/veo-3.1', media: [], mediaComplete: true }
-    expect(openrouterVideo.parse(event('cancelled'))).toEqual({ ok: true, report })
+    expect(openrouterVideo.parse(event('cancelled'))).toEqual({ kind: 'report', jobId, report })
   })
 
   test.each(['pending', 'in_progress', 'x'])('of the event %s is parked', (status) => {
-    expect(openrouterVideo.parse(event(status))).toEqual({ ok: false, reason: 'unknown_status', jobId })
+    expect(openrouterVideo.parse(event(status))).toEqual({ kind: 'unreadable', reason: 'unknown_status', jobId })
   })
 
   test.each([...junk, { ...event('completed'), data: [] }])('%j has no report', (json) => {
-    expect(openrouterVideo.parse(json)).toMatchObject({ ok: false, jobId: undefined })
+    expect(openrouterVideo.parse(json)).toMatchObject({ kind: 'unreadable', jobId: undefined })
   })
 })
 
 test('a body of a depth that overflows a stack has no report', () => {
-  expect(openrouterVideo.parse(JSON.parse(deepJson('data')))).toMatchObject({ ok: false, jobId: undefined })
+  expect(openrouterVideo.parse(JSON.parse(deepJson('data')))).toMatchObject({ kind: 'unreadable', jobId: undefined })
 })
 
 const url = 'https://openrouter.ai/api/v1'

@@ -109,7 +109,8 @@ describe('the signature, against the packages of the scheme and of Replicate', (
 describe('the body', () => {
   test('of a picture lands with its times and its model', () => {
     expect(replicate.parse(prediction)).toEqual({
-      ok: true,
+      kind: 'report',
+      jobId: id,
       report: {
         jobId: id,
         status: 'COMPLETED',
@@ -146,7 +147,7 @@ describe('the body', () => {
     ],
   ])('of %s', (_, output, media) => {
     const parsed = replicate.parse({ ...prediction, output })
-    const found = parsed.ok ? parsed.report?.media : undefined
+    const found = parsed.kind === 'report' ? parsed.report.media : undefined
     expect(found?.map(({ kind, position }) => [kind, position])).toEqual(media)
   })
 
@@ -154,18 +155,18 @@ describe('the body', () => {
     ['failed', { error: 'CUDA out of memory' }, { status: 'FAILED', error: { message: 'CUDA out of memory' } }],
     ['failed', { error: { a: 1 } }, { status: 'FAILED', error: { message: 'Replicate reported no cause' } }],
   ])('of a prediction that is %s', (status, more, report) => {
-    expect(replicate.parse({ ...prediction, output: null, status, ...more })).toMatchObject({ ok: true, report })
+    expect(replicate.parse({ ...prediction, output: null, status, ...more })).toMatchObject({ kind: 'report', report })
   })
 
   test.each(['canceled', 'aborted'])('of a prediction that is %s has no error', (status) => {
     const parsed = replicate.parse({ ...prediction, output: null, status })
-    expect(parsed).toMatchObject({ ok: true, report: { status: 'CANCELED', media: [] } })
+    expect(parsed).toMatchObject({ kind: 'report', report: { status: 'CANCELED', media: [] } })
     expect(parsed).not.toHaveProperty('report.error')
   })
 
   test.each(['starting', 'processing'])('of a prediction that is %s is no reason to poll', (status) => {
     const running = { ...prediction, output: [link], status }
-    expect(replicate.parse(running)).toMatchObject({ ok: true, report: undefined, jobId: id, poll: false })
+    expect(replicate.parse(running)).toMatchObject({ kind: 'hint', jobId: id, poll: false })
   })
 
   test.each<[string, unknown, string?]>([
@@ -176,7 +177,7 @@ describe('the body', () => {
     ['deep', JSON.parse(deepJson('a'))],
     ['base64', ['data:image/webp;base64,AAAA'], 'inline_media'],
   ])('with an output that is %s is parked', (_, output, reason = 'unknown_shape') => {
-    expect(replicate.parse({ ...prediction, output })).toEqual({ ok: false, reason, jobId: id })
+    expect(replicate.parse({ ...prediction, output })).toEqual({ kind: 'unreadable', reason, jobId: id })
   })
 
   test('keeps its other members out, so that numbers beyond 2^53 do not change', () => {
@@ -185,7 +186,7 @@ describe('the body', () => {
       '"seed":17454220438242315174',
     )
     const parsed = replicate.parse(JSON.parse(text))
-    expect(parsed).toMatchObject({ ok: true })
+    expect(parsed).toMatchObject({ kind: 'report' })
     expect(JSON.stringify(parsed)).not.toContain('seed')
   })
 
@@ -194,7 +195,7 @@ describe('the body', () => {
   })
 
   test.each(junk)('%j has no report', (json) => {
-    expect(replicate.parse(json)).toMatchObject({ ok: false, jobId: undefined })
+    expect(replicate.parse(json)).toMatchObject({ kind: 'unreadable', jobId: undefined })
   })
 })
 

@@ -105,7 +105,7 @@ async function isUnreadable({ db, keys }: ConsoleDeps, { ids }: DeliveryFilters)
   const delivery = ids?.[0] === undefined ? undefined : await findDelivery(db, ids[0])
   return (
     delivery !== undefined &&
-    !parseBody(sourceOf(keys(), delivery.source_name), Buffer.from(delivery.body_base64, 'base64')).ok
+    parseBody(sourceOf(keys(), delivery.source_name), Buffer.from(delivery.body_base64, 'base64')).kind === 'unreadable'
   )
 }
 

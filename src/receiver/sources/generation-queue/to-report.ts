@@ -9,7 +9,8 @@ import {
 /** The report of a notification (spec, Events). */
 export function parse(json: unknown): Parsed {
   const parsed = receivedNotificationSchema.safeParse(json)
-  return parsed.success ? { ok: true, report: reportOfNotification(parsed.data) } : { ok: false, ...refusal(json) }
+  if (!parsed.success) return { kind: 'unreadable', ...refusal(json) }
+  return { kind: 'report', jobId: parsed.data.request_id, report: reportOfNotification(parsed.data) }
 }
 
 const guidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i

@@ -76,7 +76,7 @@ function byWebhook(): Landing {
   const delivery = { id, claims: 0, first: id, last: id }
   const { body } = chance(0.5) ? okImage() : failed()
   const parsed = parseBody(defaultSource, body)
-  if (!parsed.ok || parsed.report === undefined) throw new Error('the sample is no notification')
+  if (parsed.kind !== 'report') throw new Error('the sample is no notification')
   const landing = landingOfReport(parsed.report, { ...origin, delivery })
   // By the short statement, and by the whole one.
   return chance(0.5) ? landing : { ...landing, flags: ['foreign_host'] }

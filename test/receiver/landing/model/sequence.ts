@@ -80,7 +80,7 @@ function startSequence(world: World) {
       refused.push({ webhookId, body, signer, inWindow })
       return
     }
-    const first = parseBody(receiver.keys().defaultSource, body).ok ? 'accepted' : 'parked'
+    const first = parseBody(receiver.keys().defaultSource, body).kind === 'unreadable' ? 'parked' : 'accepted'
     assert.equal(answer, isStored(webhookId, body) ? 'duplicate' : first)
     store(webhookId, body)
   }
