@@ -17,6 +17,7 @@ const unseen = [
   'receiver/feeding/add-change.ts',
   'receiver/feeding/sequencer.ts',
   'receiver/landing/rules-sql.ts',
+  'receiver/landing/parts-sql.ts',
   'receiver/landing/short-sql.ts',
 ]
 const intervalMs = 2000

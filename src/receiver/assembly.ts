@@ -13,7 +13,7 @@ import { createKeySets } from './fetching/key-sets.ts'
 import { createPollLog } from './fetching/poll-log.ts'
 import { createProviderReads } from './fetching/provider-reads.ts'
 import { createSourceClient } from './fetching/source-client.ts'
-import { createAcceptor } from './intake/accept.ts'
+import { createAcceptor, flushSeconds } from './intake/accept.ts'
 import { createArrivalLog } from './intake/arrival-log.ts'
 import { createQuarantine } from './intake/quarantine.ts'
 import { mountWebhooks } from './intake/webhook.ts'
@@ -117,21 +117,18 @@ function openBase(options: PartsOptions, traces: Traces | undefined) {
   }
 }
 
-/** Within this time of its body, every sender is answered (accept.ts), so the server ends a longer statement. */
-const acceptStatementSeconds = 5
-
 /**
  * Acknowledging, landing and (in a pool of 8 or more) polling have separate connections, so none of them waits for a
  * page or for another. They run few statements, by indexes alone, so their plans are kept.
  */
 function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize }: ReceiverSettings) {
-  const share = sharesOf(databasePoolSize)
+  const share = connectionsOf(databasePoolSize)
   const accept = createPool({
     url,
     max: share.accept,
     keepsPlans: true,
-    statementSeconds: acceptStatementSeconds,
-    silenceSeconds: acceptStatementSeconds + 1,
+    statementSeconds: flushSeconds,
+    silenceSeconds: flushSeconds + 1,
   })
   const landing = createPool({ url, max: share.landing, keepsPlans: true })
   const polls = share.polls === 0 ? landing : createPool({ url, max: share.polls, keepsPlans: true })
@@ -158,7 +155,7 @@ function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize }: Rece
  * same connections, after the batches before them: deliveries claimed sooner would only wait here, and a renewal has
  * half of its lease left.
  */
-function sharesOf(poolSize: number) {
+function connectionsOf(poolSize: number) {
   const accept = poolSize < 5 ? 1 : 2
   const landing = poolSize < 5 ? 1 : poolSize < 8 ? 2 : 3
   const polls = poolSize < 8 ? 0 : poolSize < 10 ? 1 : 2

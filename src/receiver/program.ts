@@ -37,7 +37,8 @@ import { openTraces } from './traces/traces.ts'
  *   intake/arrival-log.ts               counts and logs the arrival
  *   landing/batches.ts                  writes the batches that in-flight.ts chooses
  *   landing/land-batch.ts               lands a batch, and reports each outcome
- *   landing/two-statements.ts           runs the statement that lands it: short-sql.ts, with rules-sql.ts
+ *   landing/two-statements.ts           runs the statement that lands it: short-sql.ts, of the parts in parts-sql.ts and
+ *                                       rules-sql.ts
  *   feeding/sequencer.ts                gives the change its position in the feed
  *   reconciling/follow-ups.ts           polls for the full result: poll-claims.ts, then polling.ts
  *   fetching/fetcher.ts                 asks with keys that have a call: provider-call.ts, call-budget.ts
@@ -48,9 +49,10 @@ import { openTraces } from './traces/traces.ts'
  *   repeated at the same moment, or
  *   signed in another environment too   intake/store.ts runs a second statement
  *   over 64 KiB, or without room here   landing/inbox.ts: any process claims it from the inbox
- *   not simply a report                 landing/before-landing.ts: unreadable, ends a submit, or is a hint
+ *   not simply a report                 landing/before-landing.ts: unreadable, ends a submit, or is a hint (hint.ts)
  *   not the first for its request       landing/whole-sql.ts: contradictions, mismatches, flags, the provider's results
  *   refused by Postgres                 landing/refused.ts halves the batch, puts off, parks after five tries
+ *   locked, or one too many of many     landing/returning.ts returns it to the inbox, to land later
  *   replayed                            landing/replay.ts lands it at once; on-call/replay-many.ts for many
  *   many replayed in the console        on-call/replays.ts puts them back into the inbox
  *   no webhook ends the request         reconciling/reconciler.ts polls in runs
@@ -59,7 +61,7 @@ import { openTraces } from './traces/traces.ts'
  *
  *   a process dies               claim() of landing/inbox.ts: another process claims its deliveries after the lease
  *   a lock on a request          unlockedParts() of landing/refused.ts
- *   Postgres fails               land() of landing/batches.ts; flush() of intake/accept.ts answers 503
+ *   Postgres fails               landOrReturn() of landing/batches.ts; flush() of intake/accept.ts answers 503
  *   the provider fails           createProviderBreaker() of fetching/provider-breaker.ts
  *   the clock of a host is off   judge() of wire/signature.ts uses this clock for the age of a signature; leases, due
  *                                times and budgets go by Postgres's clock: postgresTime() of platform/postgres/time.ts

@@ -53,7 +53,7 @@ export const deliveries = mediadock.table(
     /**
      * Why the delivery is parked; null otherwise. Set on arrival (intake/store.ts), when it lands
      * (landing/whole-sql.ts), after failures (landing/inbox.ts) and for hints of another source
-     * (landing/before-landing.ts). Cleared by replays, by another key that signs it (intake/store.ts), and where the
+     * (landing/hint.ts). Cleared by replays, by another key that signs it (intake/store.ts), and where the
      * request turns out to be of the environment of its key: when it is tracked (submitting/tracking.ts) or lands
      * (landing/whole-sql.ts).
      */

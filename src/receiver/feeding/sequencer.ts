@@ -17,8 +17,8 @@ export type Sequencer = ReturnType<typeof createSequencer>
 type SeenSnapshot = { server: string; snapshot: string; at: number }
 
 /**
- * Assigns positions to changes of results, with `sequence_changes()` in the database. One replica at a time does
- * this. A round takes the committed changes in the order of their ids. A change of a transaction that is still open is
+ * Assigns positions to changes of results, with `sequence_changes()` of the migration 0008_notify_guard. One replica
+ * at a time does this. A round takes the committed changes in the order of their ids. A change of a transaction that is still open is
  * sequenced later and delays no other.
  *
  * A round looks only for changes that the last round could not see, by transaction ids. Otherwise it would read the

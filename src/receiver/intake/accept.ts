@@ -21,10 +21,13 @@ const maxRefusals = 16
 /** About a second of full load. One key may fill four fifths of it (fair-share.ts). */
 const maxWaiting = { rows: 5000, bytes: 64 * 1024 * 1024 }
 /**
- * From the verified body to the answer. Below 5 s, within which every delivery is answered (docs/guarantees.md). The
- * provider waits 10 s.
+ * A flush is given up after this time, and Postgres ends its statement. Every delivery is answered before
+ * (docs/guarantees.md); the provider waits 10 s. The lease of the deliveries that are stored is longer
+ * (`inboxLeaseSeconds` of landing/inbox.ts).
  */
-const answerWithinMs = 4500
+export const flushSeconds = 5
+/** From the verified body to the answer. */
+const answerWithinMs = flushSeconds * 1000 - 500
 
 type Waiting = {
   delivery: Delivery
@@ -69,7 +72,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       inFlight += 1
       deps.onFlush?.({ deliveries: batch.length, left: queue.length })
       // A statement that is lost with its connection may never end. Its senders have been answered by then.
-      withDeadline(flush({ ...deps, storeAgain }, batch), answerWithinMs + 500, 'a flush')
+      withDeadline(flush({ ...deps, storeAgain }, batch), flushSeconds * 1000, 'a flush')
         .catch((error: unknown) => {
           deps.logger.error(
             { err: error, deliveries: batch.length },

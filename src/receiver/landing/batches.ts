@@ -5,7 +5,8 @@ import { rowsForSecondStatement } from '../../platform/gather.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { DeliveryInFlight, LaneName, Taken } from './in-flight.ts'
 import { landBatch } from './land-batch.ts'
-import { deadlineMs, landInParts, returnFailed, returnFlood, type BatchDeps } from './refused.ts'
+import { landInParts } from './refused.ts'
+import { deadlineMs, returnFailed, returnFlood, type BatchDeps } from './returning.ts'
 
 export type BatchesDeps = BatchDeps & {
   /** Rests after work of this duration, if acknowledging needs the machine. */
@@ -31,11 +32,6 @@ type Lane = { name: LaneName; writing: number; maxWriting: number; failures: num
 
 function newLane(name: LaneName, maxWriting: number): Lane {
   return { name, writing: 0, maxWriting, failures: 0, batchRows: maxBatchRows }
-}
-
-async function landAll(deps: BatchDeps, batch: readonly DeliveryInFlight[]): Promise<void> {
-  const failed = await landBatch(deps, batch)
-  if (failed) await landInParts(deps, failed)
 }
 
 /**
@@ -73,7 +69,7 @@ export function createBatches(deps: BatchesDeps): Batches {
     const startedMs = performance.now()
     lane.writing += 1
     try {
-      const [isLanded] = await Promise.all([land(lane, batch), flood.length > 0 && returnFlood(deps, flood)])
+      const [isLanded] = await Promise.all([landOrReturn(lane, batch), flood.length > 0 && returnFlood(deps, flood)])
       if (isLanded) await deps.rest(performance.now() - startedMs, signal)
       else await delay(jitteredPauseMs(lane.failures, failurePause, Math.random), undefined, { signal }).catch(() => {})
     } finally {
@@ -83,10 +79,11 @@ export function createBatches(deps: BatchesDeps): Batches {
   }
 
   /** Returns false if the batch failed as a whole. What it has not written is returned to the inbox then. */
-  const land = async (lane: Lane, batch: readonly DeliveryInFlight[]): Promise<boolean> => {
+  const landOrReturn = async (lane: Lane, batch: readonly DeliveryInFlight[]): Promise<boolean> => {
     if (batch.length === 0) return true
     try {
-      await withDeadline(landAll(deps, batch), deadlineMs, 'landing a batch')
+      const landed = landBatch(deps, batch).then((failed) => failed && landInParts(deps, failed))
+      await withDeadline(landed, deadlineMs, 'landing a batch')
     } catch (error) {
       lane.failures += 1
       // A batch that is too much for Postgres as a whole may land in parts.

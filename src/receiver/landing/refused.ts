@@ -1,31 +1,18 @@
-import { withDeadline } from '../../platform/deadline.ts'
 import {
   databaseCodeOf,
   isAboutTheRow,
-  isConnectionLost,
   metALock,
   postgresMessage,
   waitedToCommit,
 } from '../../platform/postgres/errors.ts'
-import { claimsOfRow } from '../../platform/postgres/lease.ts'
-import { failureWords } from '../../platform/postgres/words.ts'
-import { jitteredPauseMs } from '../../wire/backoff.ts'
-import type { DeliveryInFlight, InFlight, LaneName, Returned } from './in-flight.ts'
-import { returnClaims, retryOrPark, type InboxClaim } from './inbox.ts'
+import type { DeliveryInFlight } from './in-flight.ts'
+import { retryOrPark, type InboxClaim } from './inbox.ts'
 import { idsOf, landBatch, trace, type Failed } from './land-batch.ts'
 import type { LandingDeps } from './landing-deps.ts'
+import { putOffMs, returnToInbox, type BatchDeps } from './returning.ts'
 import { lockedRequests } from './two-statements.ts'
 
 /* Handles deliveries that Postgres refuses to land, or whose rows another transaction locks. */
-
-export type BatchDeps = LandingDeps & {
-  inFlight: InFlight
-  /** Aborts when the process stops. Deliveries that are not written are returned to the inbox. */
-  signal: AbortSignal
-}
-
-/** Far beyond any landing. A statement that is lost with its connection must not block a lane forever. */
-export const deadlineMs = 30_000
 
 /**
  * After this many refusals with nothing landed, every row is probably refused, for example by a missing grant. Finding
@@ -87,7 +74,8 @@ const lockOfRequest = 'an open transaction locks the row of its request'
 /** The lock is on a delivery, on media or in a trigger, or has ended since. */
 const lockElsewhere = 'a lock of another transaction prevented the landing'
 
-/** Puts off the deliveries whose requests are locked, and returns the others. Halves them if no request is locked. */
+/** Returns the deliveries whose requests are locked to the inbox, and the others as parts. Halves them if no request is
+ * locked. */
 async function unlockedParts(deps: BatchDeps, open: readonly DeliveryInFlight[], waitMs: number): Promise<Part[]> {
   const ids = open.map(({ landing }) => landing.request_id)
   const locked = await lockedRequests(deps.db, ids)
@@ -96,13 +84,13 @@ async function unlockedParts(deps: BatchDeps, open: readonly DeliveryInFlight[],
   const nextWaitMs = Math.max(10, Math.round(waitMs / 2))
   if (locked.size === 0 && open.length > 1) return halves(open, nextWaitMs)
   const isLocked = ({ landing }: DeliveryInFlight) => locked.size === 0 || locked.has(landing.request_id)
-  await putOffLocked(deps, open.filter(isLocked), locked.size === 0 ? lockElsewhere : lockOfRequest)
+  await returnLocked(deps, open.filter(isLocked), locked.size === 0 ? lockElsewhere : lockOfRequest)
   const others = open.filter((one) => !isLocked(one))
   return others.length === 0 ? [] : [{ deliveries: others, waitMs: nextWaitMs }]
 }
 
-/** Puts off deliveries that a lock of another transaction blocks. They are retried for as long as it lasts. */
-async function putOffLocked(deps: BatchDeps, locked: readonly DeliveryInFlight[], trouble: string): Promise<void> {
+/** Returns deliveries that a lock of another transaction blocks. They are retried for as long as it lasts. */
+async function returnLocked(deps: BatchDeps, locked: readonly DeliveryInFlight[], trouble: string): Promise<void> {
   const returned = locked.map((one) => ({ one, pauseMs: putOffMs(one.claimed.claims) }))
   await returnToInbox(deps, returned, trouble)
   for (const { claimed, landing } of locked) {
@@ -111,58 +99,6 @@ async function putOffLocked(deps: BatchDeps, locked: readonly DeliveryInFlight[]
       'a delivery waits for a lock of another transaction, landing it later',
     )
   }
-}
-
-/**
- * Returns the pause of a delivery that is put off without a failure of its own: 1 s, 4 s, then 15 s, each less up to
- * half. The pause quadruples, since each round adds two to `claims`: one for the claim, one for its return.
- */
-export function putOffMs(claims: number): number {
-  return jitteredPauseMs(claimsOfRow(claims), { baseMs: 1000, capMs: 15_000 }, Math.random)
-}
-
-/** Releases deliveries and returns their claims to the inbox. */
-async function returnToInbox({ db, time, inFlight }: BatchDeps, returned: readonly Returned[], trouble?: string) {
-  // First, since this process may claim a delivery again as soon as it is in the inbox.
-  for (const { one } of returned) inFlight.release(one)
-  const claims = returned.map(({ one, pauseMs }) => ({ ...one.claimed, pauseMs }))
-  await returnClaims(db, claims, { now: time(), trouble })
-}
-
-/** Returns deliveries to the inbox. If that fails or takes too long, their leases expire. */
-async function returnOrExpire(deps: BatchDeps, returned: readonly Returned[], trouble?: string): Promise<void> {
-  await withDeadline(returnToInbox(deps, returned, trouble), deadlineMs, 'returning deliveries').catch(
-    (error: unknown) =>
-      deps.logger.warn(
-        { err: error, deliveries: returned.length },
-        'claimed deliveries could not be returned to the inbox, their leases will expire',
-      ),
-  )
-}
-
-/** Returns deliveries of one request to the inbox, with later times. */
-export async function returnFlood(deps: BatchDeps, flood: readonly Returned[]): Promise<void> {
-  deps.logger.info({ deliveries: flood.length }, 'spreading many deliveries of one request over later seconds')
-  await returnOrExpire(deps, flood)
-}
-
-/** Returns a batch that failed as a whole to the inbox. */
-export async function returnFailed(
-  deps: BatchDeps,
-  lane: LaneName,
-  batch: readonly DeliveryInFlight[],
-  error: unknown,
-): Promise<void> {
-  const { inFlight, signal } = deps
-  // These are still in flight. The other deliveries of the batch have landed, or were put off or parked.
-  const left = batch.filter(({ mode }) => mode === 'LANDING')
-  // A stopping process retries nothing, so everything that waits is returned.
-  const unwritten = signal.aborted ? inFlight.readyIn(lane) : []
-  // A delivery that fails alone, but not with its connection, gets a later time, so that others do not fail with it.
-  const comesLater = batch.length === 1 && !signal.aborted && !isConnectionLost(error)
-  const pauseMs = comesLater ? putOffMs(batch[0]?.claimed.claims ?? 1) : 0
-  const returned = [...left, ...unwritten].map((one) => ({ one, pauseMs }))
-  await returnOrExpire(deps, returned, signal.aborted ? undefined : failureWords(error))
 }
 
 /** Puts off a delivery that Postgres refuses, or parks it after five tries. */

@@ -9,11 +9,11 @@ import { parseBody } from '../domain/delivery.ts'
 import { environmentsOf, sourceOf } from '../domain/keys.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
 import * as schema from '../domain/schema.ts'
-import { landHint } from './before-landing.ts'
+import { landHint } from './hint.ts'
 import { maxFailures } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
+import { everyNotification } from './parts-sql.ts'
 import { landingOfDelivery, type Landing } from './row-to-write.ts'
-import { everyNotification } from './short-sql.ts'
 import { landingOutcomes, wholeStatement, type LandingAt } from './two-statements.ts'
 
 const row = z.record(z.string(), z.unknown())
@@ -102,12 +102,12 @@ const valuesOfEnd = sql`jsonb_build_object('queue_position', null)
  */
 export async function landExplained(
   db: Database,
-  written: Landing,
+  landing: Landing,
   { dryRun, ...at }: LandingAt & { dryRun: boolean },
 ): Promise<Change> {
   const result = dryRun ? sql`case when ${isTried} then change else mediadock.rolled_back(change) end` : sql`change`
   const statement = sql`
-    ${wholeStatement([written], at)}
+    ${wholeStatement([landing], at)}
     select ${result} as change from (
       select jsonb_build_object(
         'request_id', outcomes.request_id, 'outcome', outcomes.outcome,
@@ -125,7 +125,7 @@ export async function landExplained(
   const rows = await retryConflicts<readonly { change: Change }[]>(execute).catch((error: unknown) => [
     { change: rolledBack(error) },
   ])
-  return one(rows, `landing request ${written.request_id}`).change
+  return one(rows, `landing request ${landing.request_id}`).change
 }
 
 /** Extracts the result that a dry run carries out of its rollback. Throws any other error. */

@@ -4,8 +4,9 @@ import { NoAnswerError, retryConflicts } from '../../platform/postgres/errors.ts
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { Environments } from '../domain/keys.ts'
+import { everyNotification } from './parts-sql.ts'
 import type { Landing } from './row-to-write.ts'
-import { everyNotification, short } from './short-sql.ts'
+import { short } from './short-sql.ts'
 import { whole } from './whole-sql.ts'
 
 /*
@@ -85,7 +86,7 @@ export async function landUntilFailure(
 }
 
 /** Lands results like landUntilFailure(), but throws any failure. For callers that cannot use a partial result. */
-export async function land(db: Database, landings: readonly Landing[], at: LandingAt): Promise<Outcomes> {
+export async function landOrThrow(db: Database, landings: readonly Landing[], at: LandingAt): Promise<Outcomes> {
   const { outcomes, failure } = await landUntilFailure(db, landings, at)
   if (failure) throw failure.error
   return outcomes
@@ -100,7 +101,8 @@ async function run(db: Database, landings: readonly Landing[], ctes: SQL): Promi
 
 /**
  * Returns the requests among these whose rows another transaction has locked at this moment, including rows that it
- * inserted and has not committed. Takes about a millisecond for each of those.
+ * inserted and has not committed. Takes about a millisecond for each of those. held_requests() is made by the migration
+ * 0002_held_requests.
  */
 export async function lockedRequests(db: Database, requestIds: readonly string[]): Promise<Set<string>> {
   const rows = await db.execute<{ id: string }>(

@@ -1,8 +1,6 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { statementOf } from '../../platform/postgres/postgres.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
-import { row, verdict } from './rules-sql.ts'
 import {
   changed,
   dequeued,
@@ -12,12 +10,14 @@ import {
   medium,
   notified,
   replayDetail,
+  textOf,
   written,
-} from './short-sql.ts'
+} from './parts-sql.ts'
+import { row, verdict } from './rules-sql.ts'
 
 /*
  * The whole statement, which lands every delivery that the short one does not, and the results of the provider.
- * short-sql.ts explains the parts that both statements have, the values (`:now`) and why rows are selected by arrays of
+ * parts-sql.ts explains the parts that both statements have, the values (`:now`) and why rows are selected by arrays of
  * one. Parts of this statement alone:
  *
  *   locked        the rows of the requests, which `verdict` judges in their newest version
@@ -58,7 +58,7 @@ const unflagged = `'raced', 'discarded'`
 const judging = `'contradiction', 'key_mismatch', 'no_effect'`
 
 /** The output that the view `results` makes of the media that the landing carries. */
-const outputOfMedia = statementOf(outputOfRow(sql.raw(`jsonb_to_recordset(verdict.media) as ${medium}`))).text
+const outputOfMedia = textOf(outputOfRow(sql.raw(`jsonb_to_recordset(verdict.media) as ${medium}`)))
 
 const most = sql.raw(String(maxParkedForRequest))
 
@@ -69,9 +69,9 @@ export const hasTooManyParked = (requestId: SQL, reason: SQL, deliveryId: SQL): 
               where d.request_id = ${requestId} and d.parked_reason = ${reason} and d.id <> ${deliveryId}
               limit ${most}) as parked)`
 
-const isOneTooMany = statementOf(
+const isOneTooMany = textOf(
   hasTooManyParked(sql.raw('verdict.request_id'), sql.raw('verdict.ruling'), sql.raw('verdict.delivery_id')),
-).text
+)
 
 /**
  * The rows of requests, locked. They may be newer than the snapshot, which shows `seen`. Rows are locked in one order:

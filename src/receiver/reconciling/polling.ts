@@ -10,7 +10,7 @@ import { nextPollAfter, rhythmOf, type Rhythm } from '../domain/poll-rhythm.ts'
 import type { Report, RunningStatus } from '../domain/report.ts'
 import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
 import { landingOfReport, type Landing } from '../landing/row-to-write.ts'
-import { land, lockedRequests, type LandingOutcome } from '../landing/two-statements.ts'
+import { landOrThrow, lockedRequests, type LandingOutcome } from '../landing/two-statements.ts'
 import { pollLease, type ClaimDeps, type Due, type Resting } from './poll-claims.ts'
 
 export type PollingDeps = ClaimDeps & {
@@ -171,7 +171,7 @@ async function landAnswer(deps: PollingDeps, { one, keyName, report }: Answered)
     mediaHosts: deps.mediaHosts,
   })
   const at = { now: deps.time(), environments: environmentsOf(deps.keys()) }
-  const outcome = (await land(deps.db, [landing], at)).get(one.request_id) ?? 'raced'
+  const outcome = (await landOrThrow(deps.db, [landing], at)).get(one.request_id) ?? 'raced'
   // Landing does not write a known result again, so the schedule must be ended here.
   if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps, one)
   deps.logger.info(

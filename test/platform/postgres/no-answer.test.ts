@@ -14,7 +14,7 @@ import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
 import * as inbox from '../../../src/receiver/landing/inbox.ts'
 import { landExplained, replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
-import { land } from '../../../src/receiver/landing/two-statements.ts'
+import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import { countOverdue } from '../../../src/receiver/reconciling/due.ts'
 import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
@@ -64,7 +64,7 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ['parking is not "lost"', (db) => inbox.park(db, failure)],
   ['counting what is pending is not "none"', (db) => inbox.depth(db, now)],
   ['counting what is parked is not "none"', (db) => inbox.countParked(db)],
-  ['a landing is not "raced"', (db) => land(db, [landing], at)],
+  ['a landing is not "raced"', (db) => landOrThrow(db, [landing], at)],
   ['an explained landing', (db) => landExplained(db, landing, { ...at, dryRun: false })],
   [
     'a replay is not "there is no such delivery"',

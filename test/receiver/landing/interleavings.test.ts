@@ -14,7 +14,7 @@ import { createSourceClient } from '../../../src/receiver/fetching/source-client
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import type { Landing } from '../../../src/receiver/landing/row-to-write.ts'
 import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
-import { land } from '../../../src/receiver/landing/two-statements.ts'
+import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import type { PollingDeps } from '../../../src/receiver/reconciling/polling.ts'
 import { reconcileOne } from '../../../src/receiver/reconciling/reconciler.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
@@ -132,7 +132,7 @@ async function webhook({
 
 function landOne(db: Database, landing: Landing): Promise<unknown> {
   // On a slow machine the other transaction may take longer than a landing would wait.
-  return land(db, [landing], { now: postgresTime(), environments, waitMs: 30_000 })
+  return landOrThrow(db, [landing], { now: postgresTime(), environments, waitMs: 30_000 })
 }
 
 /** The reconciler, stopped with the provider's answer in its hand. */

@@ -11,7 +11,7 @@ import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { createHandOver } from '../../../src/receiver/landing/hand-over.ts'
 import { replayDelivery, requeue } from '../../../src/receiver/landing/replay.ts'
 import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
-import { land } from '../../../src/receiver/landing/two-statements.ts'
+import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import type { PollingDeps } from '../../../src/receiver/reconciling/polling.ts'
 import { runOnce } from '../../../src/receiver/reconciling/reconciler.ts'
 import { openrouterVideo } from '../../../src/receiver/sources/openrouter-video.ts'
@@ -253,7 +253,7 @@ it.each<[string, { from: string[]; to: string[]; cost?: number; outcome: string 
     }
     const origin = { sourceName: 'engine', keyName: 'engine-key', environment: 'live', delivery: undefined } as const
     const landing = landingOfReport(report, { ...origin, via: fetched ? 'poll' : 'inbox', mediaHosts: undefined })
-    const outcomes = await land(pool.db, [landing], { now: postgresTime(), environments: environmentsOf(keys) })
+    const outcomes = await landOrThrow(pool.db, [landing], { now: postgresTime(), environments: environmentsOf(keys) })
     return outcomes.get(jobId)
   }
   expect(await landLinks(false, one.from)).toBe('landed')

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import type { ResultAnswer } from '../../../src/receiver/fetching/fetcher.ts'
 import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
-import { land } from '../../../src/receiver/landing/two-statements.ts'
+import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { parse } from '../../../src/receiver/sources/generation-queue/to-report.ts'
 import { testServers, withTestDatabase, usualServers } from '../../support/database.ts'
@@ -73,7 +73,10 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
         mediaHosts: undefined,
       })
       expect(landing.media_complete).toBe(false)
-      await land(deps.db, [landing], { now: deps.time(), environments: { live: ['live'], sandbox: ['sandbox'] } })
+      await landOrThrow(deps.db, [landing], {
+        now: deps.time(),
+        environments: { live: ['live'], sandbox: ['sandbox'] },
+      })
       // The first poll is due with the landing.
       expect(await pauseOf(requestId)).toBe(0)
       expect(await reconciler.runOnce(deps)).toMatchObject({ failed: 1 })

@@ -9,7 +9,7 @@ import { parseBody } from '../../../../src/receiver/domain/delivery.ts'
 import { environmentsOf } from '../../../../src/receiver/domain/keys.ts'
 import { createSequencer } from '../../../../src/receiver/feeding/sequencer.ts'
 import { landingOfReport, type Landing } from '../../../../src/receiver/landing/row-to-write.ts'
-import { land } from '../../../../src/receiver/landing/two-statements.ts'
+import { landOrThrow } from '../../../../src/receiver/landing/two-statements.ts'
 import { imageResult } from '../../../support/provider-stand.ts'
 import { defaultSource, keysOf, liveKey } from '../../../support/receiver.ts'
 import { reportOf } from '../../../support/report.ts'
@@ -31,7 +31,7 @@ export async function write(url: string, written: Written, wanted: number): Prom
   const { db, close } = createPool({ url, max: 1 })
   while (written.changes < wanted) {
     const landings = someLandings(written.incomplete)
-    const landAll = () => land(db, landings, { now: postgresTime(), environments })
+    const landAll = () => landOrThrow(db, landings, { now: postgresTime(), environments })
     if (chance(0.1)) {
       await db.execute(sql`begin`)
       const outcomes = await landAll()

@@ -1,0 +1,81 @@
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { retryConflicts } from '../../platform/postgres/errors.ts'
+import { signedEnvironment } from '../domain/keys.ts'
+import { nextExtraPoll } from '../domain/poll-rhythm.ts'
+import type { Hint } from '../domain/report.ts'
+import { requestIdOf } from '../domain/request-id.ts'
+import * as schema from '../domain/schema.ts'
+import type { LandingDeps } from './landing-deps.ts'
+import type { Identified } from './row-to-write.ts'
+import { landingLockWaitMs } from './two-statements.ts'
+import { hasTooManyParked } from './whole-sql.ts'
+
+const r = columnsOf(schema.requests, 'r')
+
+/**
+ * Makes sure that the request of a hint is tracked, and that its next poll is due now if the job may have ended. An
+ * ended request that is not confirmed gets an extra poll. The delivery leaves the inbox with the outcome `hint`. A
+ * request of another source is not touched, and the delivery is parked, or deleted if too many of the request are
+ * parked already.
+ */
+export async function landHint(deps: LandingDeps, delivery: Identified, { jobId, poll }: Hint): Promise<void> {
+  const { db, keys, time } = deps
+  const { sourceName, keyName } = delivery
+  const { requestId, externalId } = requestIdOf(sourceName, jobId)
+  const environment = delivery.environment ?? signedEnvironment(keys(), keyName)
+  const sandbox = environment === 'unknown' ? null : environment === 'sandbox'
+  const now = time()
+  await retryConflicts(() =>
+    db.execute(sql`
+    with lock_wait as materialized (select set_config('lock_timeout', ${`${landingLockWaitMs}ms`}, true)),
+    ${dequeue(delivery)},
+    tracked as (
+      insert into mediadock.requests as r (request_id, source_name, external_id, key_name, key_source, sandbox,
+        tracked_at, next_poll_at)
+      select ${requestId}::uuid, ${sourceName}, ${externalId}, ${keyName}, 'landed', ${sandbox}::boolean, ${now},
+        case when ${poll}::boolean then ${now} end
+      from dequeued
+      on conflict (request_id) do update set
+        next_poll_at = case when ${poll}::boolean and ${r.landed_at} is null
+          then least(${r.next_poll_at}, ${now}) else ${r.next_poll_at} end,
+        doubt_poll_at = case when ${poll}::boolean and ${r.landed_at} is not null and ${r.confirmed_at} is null
+          then coalesce(${r.doubt_poll_at}, ${nextExtraPoll(now)}) else ${r.doubt_poll_at} end
+      where ${r.source_name} is not distinct from excluded.source_name
+      returning ${r.request_id}
+    ),
+    judged as (
+      select dequeued.*, tracked.request_id is null as is_foreign,
+        tracked.request_id is null and ${delivery.claims !== undefined}::boolean and dequeued.replay_id is null
+          and ${hasTooManyParked(sql`${requestId}::uuid`, sql`'source_mismatch'`, sql`dequeued.delivery_id`)}
+          as is_one_too_many
+      from dequeued left join tracked on true
+    ),
+    parked as (
+      update mediadock.deliveries d set
+        parked_reason = case when is_foreign then 'source_mismatch' end,
+        flags = case when is_foreign and not 'source_mismatch' = any(d.flags)
+          then d.flags || array['source_mismatch'] else d.flags end
+      from judged
+      where d.id = judged.delivery_id and not is_one_too_many and (is_foreign or d.parked_reason is not null)
+    ),
+    discarded as (
+      delete from mediadock.deliveries d using judged where d.id = judged.delivery_id and is_one_too_many
+    )
+    insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
+    select delivery_id, ${now}, case when is_foreign then 'source_mismatch' else 'hint' end,
+      ${delivery.claims === undefined ? 'replay' : null}, replay_id
+    from judged where not is_one_too_many
+    on conflict do nothing`),
+  )
+  if (poll) deps.onHint?.(keyName)
+}
+
+/** SQL: `dequeued`, the delivery if its claim is still held. It leaves the inbox. A single replay has no claim. */
+function dequeue({ deliveryId, claims }: { deliveryId: string; claims: number | undefined }): SQL {
+  const gone = sql`delete from mediadock.inbox i using lock_wait
+      where i.delivery_id = ${deliveryId}::uuid and i.claims = coalesce(${claims ?? null}::int, i.claims)
+      returning i.delivery_id, i.replay_id`
+  if (claims !== undefined) return sql`dequeued as (${gone})`
+  return sql`gone as (${gone}), dequeued as (select ${deliveryId}::uuid as delivery_id, null::uuid as replay_id)`
+}
