@@ -74,6 +74,23 @@ export function openParts(options: PartsOptions, traces: Traces | undefined) {
   return { ...base, ...shared, ...openCalls(base), ...openLogs(base), ...openLanding(base, pressure) }
 }
 
+/**
+ * Whether Postgres has been reached and the schema is up to date. Before, no role runs; accepted deliveries stay in the
+ * inbox.
+ */
+function createPrepared() {
+  let isDone = false
+  const { promise, resolve } = Promise.withResolvers<void>()
+  return {
+    done: promise,
+    isDone: () => isDone,
+    resolve: () => {
+      isDone = true
+      resolve()
+    },
+  }
+}
+
 /** The dependencies of every part. */
 type Base = ReturnType<typeof openBase>
 
@@ -109,6 +126,7 @@ function openBase(options: PartsOptions, traces: Traces | undefined) {
     metrics,
     traces,
     roles,
+    prepared: createPrepared(),
     /** Aborts when `/readyz` starts to answer 503, so that the load balancer removes this replica. */
     retired: new AbortController(),
     /** Aborts when no new work may begin. */
@@ -183,7 +201,7 @@ function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fe
 
 /** The dependencies of landing, and the deliveries that this process holds until they have landed. */
 function openLanding(base: Base, { rest }: Pressure): { landing: LandingDeps; handOver: HandOver } {
-  const { settings, pools, db, keys, clock, time, logger, metrics, traces, roles, stopping } = base
+  const { settings, pools, db, keys, clock, time, logger, metrics, traces, roles, prepared, stopping } = base
   const wakeFollowUps = (keyName: string) => roles.wakeFollowUps(keyName)
   const join = (joining: Joining) => joinSubmit({ db, keys, time, logger }, joining)
   const onProcessed: LandingDeps['onProcessed'] = ({ landing, outcome, receivedAt }) => {
@@ -197,7 +215,15 @@ function openLanding(base: Base, { rest }: Pressure): { landing: LandingDeps; ha
   const { mediaHosts } = settings
   const landing = { db, keys, mediaHosts, clock, time, logger, onProcessed, onHint: wakeFollowUps, traces, join }
   const wakeInbox = () => roles.wake('inbox')
-  const handOver = createHandOver({ ...landing, db: pools.landing.db, rest, wakeInbox, signal: stopping.signal })
+  const isPrepared = prepared.isDone
+  const handOver = createHandOver({
+    ...landing,
+    db: pools.landing.db,
+    rest,
+    wakeInbox,
+    isPrepared,
+    signal: stopping.signal,
+  })
   return { landing, handOver }
 }
 
@@ -222,24 +248,22 @@ function openLogs({ settings, db, clock, logger, metrics, roles, stopping }: Bas
   return { arrivalLog, quarantine }
 }
 
-/** Starts the slices. No round of theirs begins before `prepared`. */
-export function startSlices(parts: Parts, prepared: Promise<void>): Promise<RunningSlice[]> {
-  const { roles, fetcher: fetchResult, cut, stopping } = parts
+/** Starts the slices. No round of theirs begins before the receiver is prepared. */
+export function startSlices(parts: Parts): Promise<RunningSlice[]> {
+  const { roles, fetcher: fetchResult, prepared, cut, stopping } = parts
   const wakeFeed = () => roles.wake('feed')
-  const deps = { ...parts, fetchResult, wakeFeed, after: prepared, cut: cut.signal, signal: stopping.signal }
+  const deps = { ...parts, fetchResult, wakeFeed, after: prepared.done, cut: cut.signal, signal: stopping.signal }
   return Promise.all(parts.slices.map((slice) => slice.start(deps)))
 }
 
 /** The public listener's application: `POST /webhooks`, and `POST /webhooks/<name>` for each source. */
-export function openPublicApp(parts: Parts, isPrepared: () => boolean): Express {
+export function openPublicApp(parts: Parts): Express {
   const { settings, pools, logger, roles, handOver, pressure, unsignedHints, keySets } = parts
-  // While the schema is older than this version, accepted deliveries stay in the inbox and nothing lands.
-  const reserve: HandOver['reserve'] = (delivery) => isPrepared() && handOver.reserve(delivery)
   const acceptor = createAcceptor({
     db: pools.accept.db,
     time: parts.time,
     logger,
-    memoryRoom: { ...handOver, reserve },
+    memoryRoom: handOver,
     onFlush: pressure.note,
     onStored: () => roles.wake('inbox'),
   })

@@ -28,8 +28,6 @@ export type BackgroundDeps = Parts & {
   /** Without follow-ups only runs of the reconciler poll. */
   followsUp: boolean
   asksForAccounts: boolean
-  /** Resolves once Postgres can be reached and the schema is up to date: no role runs before. */
-  prepared: Promise<void>
   /** After it aborts, no round begins. */
   signal: AbortSignal
 }
@@ -44,14 +42,14 @@ const gatherFollowUpsMs = 20
  * of retention.
  */
 export function startBackground(deps: BackgroundDeps) {
-  const { settings, db, clock, logger, prepared: after } = deps
+  const { settings, db, clock, logger, prepared } = deps
+  const after = prepared.done
   const guesses = createGuessLimit(clock)
   const polling = pollingDeps(deps)
   const followUps = createFollowUps(polling)
   const onCall = startOnCallRoles({ ...deps, guesses, after, failingRoles: () => failingRoles() })
   const loops = new Map([...startRoles(deps, followUps), ...Object.entries(onCall)])
-  let isPrepared = false
-  const schedules = startSchedules(deps, polling, () => isPrepared)
+  const schedules = startSchedules(deps, polling)
   const all = [...loops.values(), ...deps.running.map(({ loop }) => loop)]
   const failingRoles = (): FailingRole[] => [...all, schedules.retention].flatMap(({ failing }) => failing() ?? [])
   deps.metrics.watchRoles(failingRoles)
@@ -62,7 +60,6 @@ export function startBackground(deps: BackgroundDeps) {
 
   const begin = async () => {
     await after
-    isPrepared = true
     await noteStart(db, clock())
   }
   begin().catch((error: unknown) => logger.error({ err: error }, 'this start could not be recorded for the charts'))
@@ -73,7 +70,7 @@ export function startBackground(deps: BackgroundDeps) {
     await deps.handOver.idle()
     await followUps.idle()
     for (const { idle } of deps.running) await idle()
-    await drainLogs(deps, isPrepared)
+    await drainLogs(deps)
   }
   return {
     reconcileNow: schedules.reconcileNow,
@@ -87,7 +84,6 @@ export function startBackground(deps: BackgroundDeps) {
     failingRoles,
     nextRunAt: schedules.nextRunAt,
     /** True once Postgres was reached with the schema up to date, and the roles began. */
-    isPrepared: () => isPrepared,
     /** After the signal: waits for every round to end, and writes buffered log rows. */
     drain: (graceMs: number): Promise<void> =>
       // Bounded, with time after the grace for the writes of calls that were cut. Leases end on their own.
@@ -108,14 +104,14 @@ function pollingDeps({ landing, pools, settings, fetcher, cut, awaited }: Backgr
 
 /** Starts the roles of the core. They begin once the receiver is prepared and end with the signal. */
 function startRoles(deps: BackgroundDeps, followUps: FollowUps) {
-  const { prepared: after, logger, signal } = deps
+  const { prepared, logger, signal } = deps
   const roles: Record<Exclude<Role, OnCallRole>, Pick<LoopOptions, 'runOnce' | 'idleMs' | 'gatherMs'>> = {
     ...landingRoles(deps),
     ...logRoles(deps),
     ...pollRoles(deps, followUps),
   }
   return Object.entries(roles).map(
-    ([name, role]) => [name, startLoop({ name, after, logger, signal, ...role })] as const,
+    ([name, role]) => [name, startLoop({ name, after: prepared.done, logger, signal, ...role })] as const,
   )
 }
 
@@ -173,20 +169,20 @@ function pollRoles(deps: BackgroundDeps, followUps: FollowUps) {
 }
 
 /** Starts the jobs of RECONCILE_CRON and RETENTION_CRON. A tick before the receiver is prepared does nothing. */
-function startSchedules(deps: BackgroundDeps, polling: PollingDeps, isPrepared: () => boolean) {
-  const { settings, metrics, logger, signal } = deps
+function startSchedules(deps: BackgroundDeps, polling: PollingDeps) {
+  const { settings, metrics, prepared, logger, signal } = deps
   const options = { noOverlap: true, logger: cronLogger(logger) }
   const reconcile = (trigger: 'cron' | 'manual') =>
     runReported({ ...polling, runs: metrics.reconcileRuns }, trigger, signal)
   let manual: ReturnType<typeof reconcile> | undefined
   let running: Promise<unknown> = Promise.resolve()
   // runReported has logged the failure.
-  const tick = () => (isPrepared() ? reconcile('cron').catch(() => {}) : Promise.resolve())
+  const tick = () => (prepared.isDone() ? reconcile('cron').catch(() => {}) : Promise.resolve())
   const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), options)
 
   const retention = createStreak('retention')
   let pruning: Promise<void> = Promise.resolve()
-  const prune = () => (isPrepared() ? pruneAll(deps, retention) : Promise.resolve())
+  const prune = () => (prepared.isDone() ? pruneAll(deps, retention) : Promise.resolve())
   const prunes = cron.schedule(settings.retentionCron, () => (pruning = prune()), options)
   signal.addEventListener('abort', () => [ticks, prunes].forEach((task) => void task.stop()), { once: true })
   return {
@@ -217,11 +213,11 @@ async function pruneAll(
 }
 
 /** Writes the buffered rows of the arrival log, the poll log and the quarantine, within a deadline. */
-async function drainLogs(deps: BackgroundDeps, isPrepared: boolean): Promise<void> {
-  const { arrivalLog, pollLog, quarantine, logger } = deps
+async function drainLogs(deps: BackgroundDeps): Promise<void> {
+  const { arrivalLog, pollLog, quarantine, prepared, logger } = deps
   const waiting = () => ({ arrivals: arrivalLog.waiting(), polls: pollLog.waiting(), quarantine: quarantine.waiting() })
   // Without a connection to Postgres since the start, and without rows, there is nothing to write.
-  if (!isPrepared && Object.values(waiting()).every((rows) => rows === 0)) return
+  if (!prepared.isDone() && Object.values(waiting()).every((rows) => rows === 0)) return
   const write = async () => {
     arrivalLog.unfold()
     for (const log of [arrivalLog, pollLog]) while (log.waiting() > 0) await log.runOnce()

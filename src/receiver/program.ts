@@ -117,17 +117,15 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const traces = await openTraces(settings, logger)
   const parts = openParts(options, traces)
   const { pools, retired, stopping, cut } = parts
-  const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   const background = startBackground({
     ...parts,
-    running: await startSlices(parts, prepared),
-    prepared,
+    running: await startSlices(parts),
     followsUp: options.followsUp ?? true,
     asksForAccounts: options.asksForAccounts ?? true,
     signal: stopping.signal,
   })
   const ready = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
-  const publicApp = openPublicApp(parts, background.isPrepared)
+  const publicApp = openPublicApp(parts)
   const deps: ReceiverDeps = {
     ...parts,
     lists: createListReader({ primary: parts.db, standby: pools.standby?.db, logger }),
@@ -152,7 +150,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   }
   try {
     await listenOn(listeners, parts, { publicApp, internalApp, isReady: ready.isReady })
-    if (await prepareReceiver(options, stopping.signal)) begin()
+    if (await prepareReceiver(options, stopping.signal)) parts.prepared.resolve()
     await ready.lookNow()
   } catch (error) {
     await stop(0)

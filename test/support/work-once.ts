@@ -14,6 +14,7 @@ export function testHandOver(deps: LandingDeps): HandOver {
     ...deps,
     rest: async () => {},
     wakeInbox: () => {},
+    isPrepared: () => true,
     signal: new AbortController().signal,
     nowMs: () => deps.clock().getTime(),
   })

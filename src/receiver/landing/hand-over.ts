@@ -12,6 +12,8 @@ import { landingOfDelivery } from './row-to-write.ts'
 
 type HandOverDeps = LandingDeps &
   Pick<BatchesDeps, 'rest' | 'signal'> & {
+    /** False while the schema is older than this version: accepted deliveries then stay in the inbox. */
+    isPrepared: () => boolean
     /** Called when a round of claiming had no room, and there is room again. */
     wakeInbox: () => void
     /** The time for renewals of leases. Tests replace it. */
@@ -34,7 +36,7 @@ export type HandOver = MemoryRoom &
  * from the inbox. If the process dies, other processes claim them when the leases end.
  */
 export function createHandOver(deps: HandOverDeps): HandOver {
-  const { db, keys, time, signal, nowMs = () => performance.now() } = deps
+  const { db, keys, time, signal, isPrepared, nowMs = () => performance.now() } = deps
   const inFlight = createInFlight(deps)
   const { wake: wakeBatches, isBehind, idle } = createBatches({ ...deps, inFlight })
 
@@ -48,7 +50,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
     leaseSeconds: inboxLeaseSeconds,
     reserve: (delivery) => {
       const { parsed, body } = delivery
-      if (signal.aborted || parsed.kind !== 'report') return false
+      if (signal.aborted || !isPrepared() || parsed.kind !== 'report') return false
       if (!isLandedFromMemory(keys(), delivery) || !inFlight.mayReserve(delivery)) return false
       const claimed = claimedOnce(delivery)
       const landing = landingOfDelivery(deps, claimed, parsed.report)

@@ -106,6 +106,7 @@ describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
       db: aroundStatements(deps.db, () => new Promise(() => {})),
       rest: async () => {},
       wakeInbox: () => {},
+      isPrepared: () => true,
       signal: new AbortController().signal,
     })
     const acceptor = acceptorFor(deps, handOver)

@@ -69,7 +69,13 @@ async function landed(deliveries: readonly Delivery[], given: Keys = keys) {
 async function work(given: Keys = keys) {
   const { signal } = new AbortController()
   const worker = createTestWorker({ databaseUrl: database.url, keys: () => given, time: postgresTime })
-  const handOver = createHandOver({ ...worker, signal, rest: async () => {}, wakeInbox: () => {} })
+  const handOver = createHandOver({
+    ...worker,
+    signal,
+    rest: async () => {},
+    wakeInbox: () => {},
+    isPrepared: () => true,
+  })
   for (let more = true; more;) ({ more } = await handOver.claimSome())
   await handOver.idle()
   return worker

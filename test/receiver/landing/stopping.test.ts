@@ -55,7 +55,14 @@ describe.each(usualServers)('on %s: a receiver that stops', (server) => {
       await delay(20)
       throw Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
     })
-    const handOver = createHandOver({ ...deps, db, rest: async () => {}, wakeInbox: () => {}, signal: stopping.signal })
+    const handOver = createHandOver({
+      ...deps,
+      db,
+      rest: async () => {},
+      wakeInbox: () => {},
+      isPrepared: () => true,
+      signal: stopping.signal,
+    })
     const acceptor = createAcceptor({ db: deps.db, logger: deps.logger, memoryRoom: handOver, onStored: () => {} })
     await Promise.all(Array.from({ length: 900 }, () => acceptor.accept(newDelivery(failed().body))))
     stopping.abort()
