@@ -1,13 +1,23 @@
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import net from 'node:net'
 
-/** A free port. */
+/**
+ * A port that nothing listens on. It is below the ports that systems give to outgoing connections: one of those could
+ * take it before the program starts for which it is meant, or while that program restarts.
+ */
 export async function freePort(): Promise<number> {
-  const server = net.createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  server.close()
-  await once(server, 'close')
-  if (address === null || typeof address === 'string') throw new Error('no port')
-  return address.port
+  for (let tries = 1; ; tries += 1) {
+    const port = randomInt(10_000, 32_000)
+    const server = net.createServer().listen(port, '127.0.0.1')
+    try {
+      await once(server, 'listening')
+    } catch (error) {
+      if (tries === 20) throw error
+      continue
+    }
+    server.close()
+    await once(server, 'close')
+    return port
+  }
 }
