@@ -64,7 +64,7 @@ it('posts once, signed with the secret of the key, even if the form is sent agai
   })
   // docs/provider.md: a test is stored and lands nothing.
   expect(parseBody(defaultSource, caught?.body ?? Buffer.alloc(0))).toEqual({
-    ok: false,
+    kind: 'unreadable',
     reason: 'unknown_status',
     jobId: id,
   })
