@@ -156,7 +156,7 @@ function isStored(outcome: LogRow['outcome']): boolean {
 }
 
 /** Decides which refused arrivals get a row of their own: a burst, then a pace, within a number per day. */
-function createRefusedBudget(): (arrivedAt: Date) => boolean {
+export function createRefusedBudget(): (arrivedAt: Date) => boolean {
   const mayTake = createTokens(refusedBurst, refusedPerSecond)
   let day = 0
   let leftToday = refusedPerDay
