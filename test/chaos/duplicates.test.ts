@@ -3,7 +3,7 @@ import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { expectLandedOnce, untilInboxIsEmpty, watchEffects } from './books.ts'
 import { long } from './length.ts'
-import { withReceiverProcess } from './receiver-process.ts'
+import { withReceiverHere, withReceiverProcess } from './receiver-process.ts'
 import { countBy, makeDeliveries, shuffled, withSender } from './sender.ts'
 
 const count = long ? 100_000 : 300
@@ -14,7 +14,7 @@ it(
   async () => {
     const { url, sql } = await withTestDatabase()
     await watchEffects(sql)
-    const receiver = await withReceiverProcess(url)
+    const receiver = await (long ? withReceiverProcess : withReceiverHere)(url)
     const notified: string[] = []
     await sql.listen('mediadock_results', (payload) => void notified.push(JSON.parse(payload).request_id))
 

@@ -7,7 +7,7 @@ import { onTestFinished } from 'vitest'
 import { freePort } from '../provider/support/free-port.ts'
 import { childEnv } from '../support/child-env.ts'
 import { eventually } from '../support/eventually.ts'
-import { liveKey } from '../support/receiver.ts'
+import { liveKey, startTestReceiver } from '../support/receiver.ts'
 
 /** A machine with a lot of other work takes its time. */
 const startWithinMs = 240_000
@@ -117,4 +117,17 @@ export async function withReceiverProcess(
   })
   await receiver.start()
   return receiver
+}
+
+/**
+ * A receiver in the process of the test, on a migrated database. The short form of a test that ends no process uses it:
+ * a process takes longer to start than the test.
+ */
+export async function withReceiverHere(
+  databaseUrl: string,
+): Promise<Pick<ReceiverProcess, 'url' | 'ready' | 'isRunning'>> {
+  const { webhookUrl, stop } = await startTestReceiver({ databaseUrl })
+  onTestFinished(stop)
+  const url = new URL(webhookUrl).origin
+  return { url, ready: async () => (await fetch(`${url}/readyz`)).status, isRunning: () => true }
 }
