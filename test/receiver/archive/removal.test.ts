@@ -107,7 +107,6 @@ describe('mediadock media remove', () => {
   })
 
   it.each([
-    [[], 2],
     [['no-uuid'], 2],
     [['2f0d6c1e-0000-4000-8000-000000000001'], 1],
   ])('%j ends with %i', async (args, code) => {
