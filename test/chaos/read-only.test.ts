@@ -4,7 +4,7 @@ import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
 import { limitMs, long, roundsOf } from './length.ts'
-import { withReceiverProcess } from './receiver-process.ts'
+import { withReceiverHere, withReceiverProcess } from './receiver-process.ts'
 import { makeDeliveries, withSender } from './sender.ts'
 import { firstAfter, longestSilenceMs, startLoad } from './steady-load.ts'
 import { inTable } from './table.ts'
@@ -18,7 +18,7 @@ it('deliveries are answered 503 while Postgres is read-only (a failover to a sta
   await inTable('Postgres read-only, then writable', '503; nothing lost; receiving again ≤ 10 s', async () => {
     const { url, sql } = await withTestDatabase(preferredServer)
     await watchEffects(sql)
-    const receiver = await withReceiverProcess(url)
+    const receiver = await (long ? withReceiverProcess : withReceiverHere)(url)
     const sender = withSender(receiver.url, 8)
     const name = new URL(url).pathname.slice(1)
     // Only a new session reads the setting.
