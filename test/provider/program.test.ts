@@ -154,68 +154,54 @@ describe('a provider', () => {
 })
 
 describe('the engine process', () => {
-  const engine = (name: string) => ({ name, type: 'image', settings: {} }) as const
-  const job = (mediaDir: string) => ({
+  const job = {
     requestId: 'r',
     model: 'aurora-image',
     input: { prompt: 'x', aspect_ratio: '1:1' },
     references: [],
-    mediaDir,
+    mediaDir: '/nowhere',
     mediaUrl: 'http://m',
-  })
-
-  it('fails its generations when killed, and the next one gets a new process', async () => {
-    const { settings, deps } = await settingsOf()
+  }
+  /** A host whose process ends with the test. `run` starts one generation that reports to nobody. */
+  const startEngines = () => {
     const host = createEngineHost({ logger })
     onTestFinished(host.close)
-    const lost = host.run(engine('local-image'), job(settings.mediaDir), async () => {}, new AbortController().signal)
+    const run = (name: string, signal = AbortSignal.timeout(100_000)) =>
+      host.run({ name, type: 'image', settings: {} }, job, async () => {}, signal)
+    return { host, run }
+  }
+
+  it('fails its generations when killed, and the next one gets a new process', async () => {
+    const { host, run } = startEngines()
+    const lost = run('local-image')
     process.kill(host.pid() ?? expect.fail('no engine process'), 'SIGKILL')
     await expect(lost).rejects.toThrow('the engine process ended')
-    const output = await host.run(
-      engine('local-image'),
-      job(settings.mediaDir),
-      async () => {},
-      new AbortController().signal,
-    )
-    expect(output).toMatchObject({ images: [{ width: 1024, height: 1024 }] })
-    expect(await createKey(deps, { account: 'a', name: 'k', environment: 'live' })).toBeDefined()
+    await expect(run('no-engine')).rejects.toThrow('no engine is installed')
   })
 
   it('fails its generations if it cannot be started, and the next one tries again', async () => {
     const { execPath } = process
-    const host = createEngineHost({ logger })
-    onTestFinished(() => {
-      process.execPath = execPath
-      host.close()
-    })
-    const run = () => host.run(engine('no-engine'), job('/nowhere'), async () => {}, AbortSignal.timeout(100_000))
+    const { run } = startEngines()
+    onTestFinished(() => void (process.execPath = execPath))
     process.execPath = '/nowhere/node'
-    const failures = await Promise.allSettled([run(), run()])
+    const failures = await Promise.allSettled([run('no-engine'), run('no-engine')])
     for (const failure of failures)
       expect(failure).toMatchObject({ reason: { message: expect.stringContaining('ENOENT') } })
     process.execPath = execPath
-    await expect(run()).rejects.toThrow('no engine is installed')
+    await expect(run('no-engine')).rejects.toThrow('no engine is installed')
   })
 
-  it('uses the cores that the API and Postgres leave', async () => {
-    const { settings } = await settingsOf()
-    const host = createEngineHost({ logger })
-    onTestFinished(host.close)
-    await host.run(engine('local-image'), job(settings.mediaDir), async () => {}, new AbortController().signal)
-    const pid = host.pid() ?? expect.fail('no engine process')
-    expect(os.getPriority(pid)).toBe(19)
-    const weighsSessions = await fs.readFile('/proc/sys/kernel/sched_autogroup_enabled', 'utf8').catch(() => '0')
-    if (weighsSessions.trim() === '1') expect(await fs.readFile(`/proc/${pid}/autogroup`, 'utf8')).toMatch(/nice 19$/m)
-  })
-
-  it('has no secret in its environment, a bounded heap, and is killed first when memory is short', async () => {
-    const { settings } = await settingsOf()
+  it('uses the cores that the API and Postgres leave, has no secret and a bounded heap, and is killed first when memory is short', async () => {
     vi.stubEnv('PROVIDER_SECRET_KEY', 'a secret of ours')
     onTestFinished(() => void vi.unstubAllEnvs())
-    const host = createEngineHost({ logger })
-    onTestFinished(host.close)
-    await host.run(engine('local-image'), job(settings.mediaDir), async () => {}, new AbortController().signal)
-    const read = (name: string) => fs.readFile(`/proc/${host.pid()}/${name}`, 'utf8')
+    const { host, run } = startEngines()
+    // Its failure shows that the process has started.
+    await expect(run('no-engine')).rejects.toThrow('no engine is installed')
+    const pid = host.pid() ?? expect.fail('no engine process')
+    expect(os.getPriority(pid)).toBe(19)
+    const read = (name: string) => fs.readFile(`/proc/${pid}/${name}`, 'utf8')
+    const weighsSessions = await fs.readFile('/proc/sys/kernel/sched_autogroup_enabled', 'utf8').catch(() => '0')
+    if (weighsSessions.trim() === '1') expect(await read('autogroup')).toMatch(/nice 19$/m)
     const names = (await read('environ')).split('\0').map((variable) => variable.split('=')[0])
     expect(names).toContain('PATH')
     expect(names).not.toContain('PROVIDER_SECRET_KEY')
@@ -224,15 +210,10 @@ describe('the engine process', () => {
   })
 
   it('reports a client-safe failure, and stops waiting when aborted', async () => {
-    const { settings } = await settingsOf()
-    const host = createEngineHost({ logger })
-    onTestFinished(host.close)
-    const signal = new AbortController().signal
-    await expect(host.run(engine('no-engine'), job(settings.mediaDir), async () => {}, signal)).rejects.toMatchObject({
-      name: 'EngineError',
-    })
+    const { run } = startEngines()
+    await expect(run('no-engine')).rejects.toMatchObject({ name: 'EngineError' })
     const abort = new AbortController()
-    const aborted = host.run(engine('local-image'), job(settings.mediaDir), async () => {}, abort.signal)
+    const aborted = run('local-image', abort.signal)
     abort.abort(new Error('no longer wanted'))
     await expect(aborted).rejects.toThrow('no longer wanted')
   })
