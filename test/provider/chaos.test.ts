@@ -3,9 +3,10 @@ import { expect, it, onTestFinished } from 'vitest'
 import { long } from '../chaos/length.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { withProviderSites } from './support/provider-sites.ts'
+import { quickPictures } from './support/quick-pictures.ts'
 import { startWebhookCatcher } from './support/webhook-catcher.ts'
 
-// Short: each of the two once, with no more pictures to be made than that takes.
+// Short: each of the two once, and a service of the test makes the pictures.
 const { seconds, credits } = long ? { seconds: 30, credits: 900.5 } : { seconds: 2, credits: 16.5 }
 
 it(
@@ -16,11 +17,16 @@ it(
     const catcher = await startWebhookCatcher()
     onTestFinished(catcher.close)
     const urls = [database.url, database.url]
+    // Every second picture waits, so that the kills hit running generations too.
+    const killed = Promise.withResolvers<void>()
+    let asked = 0
+    const mayAnswer = () => (++asked % 2 === 0 ? killed.promise : undefined)
     const { sites, accepted, submitting, untilAllEnded, lookAtBooks } = await withProviderSites({
       database,
       urls,
       catcher,
       credits,
+      ...(!long && { catalogFile: await quickPictures(mayAnswer) }),
     })
     const killing = new AbortController()
     const clients = submitting({ clients: 16, pauseMs: 25, signal: killing.signal })
@@ -30,6 +36,7 @@ it(
       await Promise.all([victim.boot(), delay(1000)])
     }
     killing.abort()
+    killed.resolve()
     await clients
     await untilAllEnded(400_000)
     expect(accepted.size).toBeGreaterThan(seconds)

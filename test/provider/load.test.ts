@@ -1,15 +1,11 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { readCatalog } from '../../src/provider/catalog/current-catalog.ts'
 import { cancelRequest, checkLedger, setFaults } from '../../src/provider/operating/commands.ts'
 import { long } from '../chaos/length.ts'
 import { eventually } from '../support/eventually.ts'
-import { startTestProvider, type TestProvider } from './support/running-provider.ts'
-
-let provider: TestProvider
-beforeAll(async () => {
-  provider = await startTestProvider()
-})
-afterAll(() => provider.stop())
+import { quickPictures } from './support/quick-pictures.ts'
+import { startTestProvider } from './support/running-provider.ts'
 
 const submits = long ? 2000 : 56
 const connections = 64
@@ -25,6 +21,12 @@ async function drive(count: number, parallel: number, one: (index: number) => Pr
 
 describe(`${submits} mixed submits over ${connections} connections with balances that run dry`, () => {
   it('leave a ledger that sums to zero, no negative balance, and each request settled or refunded once', async () => {
+    // No edit ends before it is canceled.
+    const allSubmitted = Promise.withResolvers<void>()
+    const mayAnswer = (path: string) => (path.endsWith('/edits') ? allSubmitted.promise : undefined)
+    const { catalog } = readCatalog(long ? undefined : await quickPictures(mayAnswer))
+    const provider = await startTestProvider({ catalog: catalog ?? expect.fail() })
+    onTestFinished(provider.stop)
     const accounts = ['north', 'east', 'south', 'west']
     const live = await Promise.all(accounts.map((account) => provider.createKey({ account, environment: 'live' })))
     for (const [index, account] of accounts.entries())
@@ -73,6 +75,7 @@ describe(`${submits} mixed submits over ${connections} connections with balances
       accepted.add(answer.body.request_id)
       if (cancel) await cancelRequest(provider.deps, answer.body.request_id).catch(() => {})
     })
+    allSubmitted.resolve()
     expect(broken).toEqual([])
     for (const status of [200, 402, 404, 422]) expect(seen.get(status)).toBeGreaterThan(0)
 

@@ -23,10 +23,12 @@ type SitesOptions = {
   urls: readonly string[]
   catcher: Awaited<ReturnType<typeof startWebhookCatcher>>
   credits: number
+  /** Instead of the built-in catalog. */
+  catalogFile?: string
 }
 
 /** Provider processes on one database, to be killed, with clients that submit to all of them. */
-export async function withProviderSites({ database, urls, catcher, credits }: SitesOptions) {
+export async function withProviderSites({ database, urls, catcher, credits, catalogFile }: SitesOptions) {
   const mediaDir = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-kill-'))
   const secretKey = randomBytes(32)
   const { deps, close } = openProvider({ databaseUrl: database.url, secretKey })
@@ -48,6 +50,7 @@ export async function withProviderSites({ database, urls, catcher, credits }: Si
       PROVIDER_WEBHOOK_TIMEOUT_MS: '1000',
       PROVIDER_RATE_PER_KEY: '1000000',
       PROVIDER_RATE_PER_ACCOUNT: '1000000',
+      ...(catalogFile !== undefined && { PROVIDER_CATALOG: catalogFile }),
     }
     onTestFinished(() => void child?.kill('SIGKILL'))
     return {
