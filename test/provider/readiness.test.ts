@@ -1,10 +1,7 @@
-import { randomBytes } from 'node:crypto'
-import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createLogger } from '../../src/platform/logger.ts'
 import { createKey, openProvider } from '../../src/provider/operating/commands.ts'
 import { startProvider } from '../../src/provider/program.ts'
-import { openLaptop } from '../laptop/support/laptop.ts'
 import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { call, testSettings } from './support/running-provider.ts'
@@ -21,6 +18,7 @@ async function setUp() {
   return { database, program, url, key, ready: async () => (await call(url, 'GET', '/readyz')).status }
 }
 
+// release/provider-readiness.test.ts stops a process; start/receiver.test.ts does so with the receiver.
 describe("the provider's GET /readyz", () => {
   it('is answered from memory, even 100 times while a query to Postgres hangs', async () => {
     const { database, ready } = await setUp()
@@ -56,25 +54,5 @@ describe("the provider's GET /readyz", () => {
     expect(await ready()).toBe(503)
     expect((await call(url, 'GET', '/healthz')).status).toBe(200)
     expect((await call(url, 'GET', '/v1/account', { key })).status).toBe(200)
-  })
-
-  it('is 503 at once after SIGTERM while the listener still accepts calls, then the process exits with 0', async () => {
-    const database = await withTestDatabase(preferredServer)
-    const laptop = await openLaptop()
-    onTestFinished(laptop.remove)
-    const env = {
-      NODE_ENV: 'production',
-      DATABASE_URL: database.url,
-      PROVIDER_MEDIA_DIR: path.join(laptop.folder, 'media'),
-      PROVIDER_SECRET_KEY: randomBytes(32).toString('base64'),
-      SHUTDOWN_GRACE_SECONDS: '10',
-    }
-    const program = laptop.start(env, 'provider')
-    const base = `http://127.0.0.1:${laptop.ports.PROVIDER_PORT}`
-    await eventually(async () => (await fetch(`${base}/readyz`)).status === 200)
-    program.kill('SIGTERM')
-    await eventually(async () => (await fetch(`${base}/readyz`)).status === 503, 4000)
-    expect((await fetch(`${base}/v1/models`)).status).toBe(401)
-    expect(await program.exit).toEqual({ code: 0, signal: null })
   })
 })

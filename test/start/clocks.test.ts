@@ -1,28 +1,11 @@
-import { randomBytes, randomUUID } from 'node:crypto'
-import http from 'node:http'
-import path from 'node:path'
-import { expect, it, onTestFinished } from 'vitest'
-import { createKey, openProvider } from '../../src/provider/operating/commands.ts'
-import { openLaptop } from '../laptop/support/laptop.ts'
-import { call } from '../provider/support/running-provider.ts'
-import { withTestDatabase } from '../support/database.ts'
+import { randomUUID } from 'node:crypto'
+import { expect, it } from 'vitest'
 import { eventually } from '../support/eventually.ts'
 import { deliver, failed } from '../support/webhooks.ts'
+import { anHourAhead, hostNow } from './support/an-hour-ahead.ts'
 import { startProductionReceiver } from './support/receiver-process.ts'
 
-const anHour = 3600
-
-/** Of a process on a host whose clock is an hour ahead. */
-const anHourAhead = {
-  NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(`
-    const Kept = Date
-    globalThis.Date = class extends Kept {
-      constructor(...given) { if (given.length === 0) super(Kept.now() + ${anHour * 1000}); else super(...given) }
-      static now() { return Kept.now() + ${anHour * 1000} }
-    }`)}`,
-}
-
-const hostNow = () => Math.floor(Date.now() / 1000) + anHour
+// release/clocks.test.ts shows the same of a provider.
 
 it("a receiver on a host an hour ahead uses Postgres's clock for due times and the host's for signatures, and logs the difference", async () => {
   const { program, base, database } = await startProductionReceiver({
@@ -54,46 +37,4 @@ it("a receiver on a host an hour ahead uses Postgres's clock for due times and t
   const [budget] =
     await sql`select abs(slots_until - extract(epoch from now()))::float8 as off from mediadock.call_budgets where key_name = 'first'`
   expect(budget?.['off']).toBeLessThan(60)
-})
-
-it("a provider on a host an hour ahead uses Postgres's clock for shared times and the host's for signatures", async () => {
-  const database = await withTestDatabase()
-  const laptop = await openLaptop()
-  onTestFinished(laptop.remove)
-  const received = Promise.withResolvers<number>()
-  const receiver = http.createServer((req, res) => {
-    received.resolve(Number(req.headers['x-service-timestamp']))
-    res.end()
-  })
-  await new Promise<void>((resolve) => receiver.listen(0, '127.0.0.1', resolve))
-  onTestFinished(() => void receiver.close())
-  const address = receiver.address()
-  if (address === null || typeof address === 'string') throw new Error('no port')
-
-  const secretKey = randomBytes(32)
-  const { deps, close } = openProvider({ databaseUrl: database.url, secretKey })
-  onTestFinished(close)
-  const key = await createKey(deps, { account: 'a', name: 'k', environment: 'sandbox' })
-  laptop.start(
-    {
-      ...anHourAhead,
-      DATABASE_URL: database.url,
-      PROVIDER_MEDIA_DIR: path.join(laptop.folder, 'media'),
-      PROVIDER_SECRET_KEY: secretKey.toString('base64'),
-      PROVIDER_WEBHOOK_ALLOW: `http://127.0.0.1:${address.port}`,
-      PROVIDER_DISPATCH_INTERVAL_MS: '200',
-    },
-    'provider',
-  )
-  const base = `http://127.0.0.1:${laptop.ports.PROVIDER_PORT}`
-  await eventually(async () => (await fetch(`${base}/readyz`)).status === 200)
-  const body = { input: { prompt: 'x' }, webhook_url: `http://127.0.0.1:${address.port}/` }
-  const submitted = await call(base, 'POST', '/v1/models/aurora-image', { key: key.api_key, body })
-  expect(submitted).toMatchObject({ status: 200 })
-  expect(Math.abs((await received.promise) - hostNow())).toBeLessThan(60)
-  const [row] = await database.sql`
-    select abs(extract(epoch from r.created_at - now()))::float8 as submitted, abs(extract(epoch from d.created_at - now()))::float8 as sent
-    from provider.requests r join provider.deliveries d on d.request_id = r.id`
-  expect(row?.['submitted']).toBeLessThan(60)
-  expect(row?.['sent']).toBeLessThan(60)
 })

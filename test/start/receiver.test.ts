@@ -7,22 +7,26 @@ import path from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { expect, it, onTestFinished } from 'vitest'
 import { signStandardWebhook } from '../../src/wire/standard-webhooks.ts'
-import { long } from '../chaos/length.ts'
-import { openLaptop, type PortSetting } from '../laptop/support/laptop.ts'
+import { openLaptop } from '../laptop/support/laptop.ts'
 import { dataUri, pngOf } from '../receiver/archive/media-stand.ts'
-import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { keyNamed, startProductionReceiver } from './support/receiver-process.ts'
 
 const first = 'whsec_first_secret'
 const second = 'whsec_second_secret'
 
-it('in production embeds nothing, creates no folder and writes only JSON lines; after SIGTERM /readyz is 503 at once while deliveries are still accepted, then exit 0', async () => {
+it('in production embeds nothing, creates no folder, writes only JSON lines and survives SIGHUP without a keys file; after SIGTERM /readyz is 503 at once while deliveries are still accepted, then exit 0', async () => {
   const { program, folder, base, internalBase, deliver, database } = await startProductionReceiver({
+    GENERATION_KEYS_FILE: '',
+    GENERATION_KEYS: JSON.stringify([keyNamed('first', first)]),
     SHUTDOWN_GRACE_SECONDS: '60',
   })
   await eventually(async () => (await fetch(`${base}/readyz`)).status === 200)
   await eventually(async () => (await fetch(`${internalBase}/readyz`)).status === 200)
+  for (const time of [1, 2]) {
+    program.kill('SIGHUP')
+    await eventually(() => program.output().match(/"msg":"SIGHUP changes nothing/g)?.length === time)
+  }
   expect(await deliver(first)).toBe(200)
   const began = performance.now()
   program.kill('SIGTERM')
@@ -136,32 +140,7 @@ it('a receiver of other sources alone needs no GENERATION_* setting and lands th
   await program.says(/contains no source[^\n]*"msg":"the file is invalid or unreadable: keeping the old keys"/)
 })
 
-const ports: [PortSetting, string, string][] = [
-  ['INTERNAL_PORT', '127.0.0.1', 'receiver'],
-  ['PROVIDER_PORT', '127.0.0.1', 'all'],
-]
-it.each(ports.slice(0, long ? undefined : 1))(
-  'a busy %s: exit 1, and the message names the port and the setting',
-  async (setting, host, what) => {
-    const database = await withTestDatabase()
-    const laptop = await openLaptop()
-    onTestFinished(laptop.remove)
-    const busy = net.createServer().listen(laptop.ports[setting], '127.0.0.1')
-    await once(busy, 'listening')
-    onTestFinished(() => void busy.close())
-    const program = laptop.start({ DATABASE_URL: database.url }, what)
-    expect(await program.exit).toMatchObject({ code: 1 })
-    const message = `mediadock: port ${laptop.ports[setting]} on ${host} is in use by another program: set ${setting} to a free port`
-    expect(
-      program
-        .output()
-        .split('\n')
-        .filter((line) => line.startsWith('mediadock:')),
-    ).toEqual([message])
-  },
-)
-
-it('a busy port leaves no PostgreSQL behind', async () => {
+it('a busy port: exit 1, the message names the port and the setting, and no PostgreSQL is left behind', async () => {
   const laptop = await openLaptop()
   onTestFinished(laptop.remove)
   const busy = net.createServer().listen(laptop.ports.PORT, '127.0.0.1')

@@ -2,12 +2,10 @@ import { randomBytes } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { long } from '../chaos/length.ts'
 import { openLaptop } from '../laptop/support/laptop.ts'
 import { isAlive, startProcess } from '../platform/support/processes.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { keyNamed, startProductionReceiver } from './support/receiver-process.ts'
 
 const main = path.resolve(import.meta.dirname, '../../src/main.ts')
 const changesNothing = /"level":(?:40|"warn")[^\n]*"msg":"SIGHUP changes nothing/g
@@ -17,24 +15,7 @@ const hasScript = await fs.access('/usr/bin/script').then(
 )
 
 describe('SIGHUP', () => {
-  it('in production with GENERATION_KEYS changes nothing, and logs that in one line', async () => {
-    const keys = JSON.stringify([keyNamed('first', 'whsec_first_secret')])
-    const { program, base, deliver } = await startProductionReceiver({
-      GENERATION_KEYS_FILE: '',
-      GENERATION_KEYS: keys,
-      DRAIN_SECONDS: '0',
-    })
-    for (const time of [1, 2]) {
-      program.kill('SIGHUP')
-      await eventually(() => program.output().match(changesNothing)?.length === time)
-    }
-    await eventually(async () => (await fetch(`${base}/readyz`)).status === 200)
-    expect(await deliver('whsec_first_secret')).toBe(200)
-    program.kill('SIGTERM')
-    expect(await program.exit).toEqual({ code: 0, signal: null })
-  })
-
-  it.runIf(long)('in production of a provider alone changes nothing', async () => {
+  it('in production of a provider alone changes nothing', async () => {
     const database = await withTestDatabase()
     const laptop = await openLaptop()
     onTestFinished(laptop.remove)
@@ -80,7 +61,7 @@ describe('SIGHUP', () => {
   })
 
   // `script` gives it a terminal, which closes with its own end.
-  it.skipIf(!hasScript || !long)('on a laptop stops the program when its terminal closes', async () => {
+  it.skipIf(!hasScript)('on a laptop stops the program when its terminal closes', async () => {
     const laptop = await openLaptop()
     onTestFinished(laptop.remove)
     const env = {
