@@ -11,6 +11,7 @@ import { sandboxKey, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, nowSeconds, okAudio, okImage } from '../support/webhooks.ts'
 import { withReceiver } from '../support/with-receiver.ts'
 import { expectAccessible, expectGoodLooks, openPage, shoot, type Look } from './support/console.ts'
+import { readPage } from './support/read-page.ts'
 
 let browser: Browser
 let database: TestDatabase
@@ -126,8 +127,9 @@ describe('the list of deliveries', () => {
     ['since=2020-01-01', ['wh_contradicts', 'wh_parked', 'wh_failed', 'wh_landed']],
     ['until=2020-01-01', []],
   ])('filters by %s', async (query, webhookIds) => {
-    const page = await open(`deliveries?${query}`)
-    expect(await page.locator('[data-row] td:nth-child(5)').allInnerTexts()).toEqual(webhookIds)
+    const { rows, table } = await readPage(`${receiver.internalUrl}deliveries?${query}`)
+    expect(rows).toHaveLength(webhookIds.length)
+    expect([...new Set(table.match(/\bwh_\w+/g))]).toEqual(webhookIds)
   })
 
   it('finds a request and a delivery by the beginning of their ids', async () => {
@@ -373,8 +375,8 @@ describe('arrivals', () => {
       [known.error.requestId.slice(0, 13), 2],
       ['ffff-nothing', 0],
     ] as const) {
-      const page = await open(`deliveries?view=arrivals&q=${q}`)
-      expect([q, (await shownIds(page)).length]).toEqual([q, rows])
+      const page = await readPage(`${receiver.internalUrl}deliveries?view=arrivals&q=${q}`)
+      expect([q, page.rows.length]).toEqual([q, rows])
     }
   })
 

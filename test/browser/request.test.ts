@@ -17,6 +17,7 @@ import {
   shoot,
   type Look,
 } from './support/console.ts'
+import { readPage } from './support/read-page.ts'
 import { completed, running, startWorld, track, type World } from './support/request-world.ts'
 
 let browser: Browser
@@ -65,6 +66,8 @@ const steps = async (page: Opened) => (await page.locator('.timeline b').allInne
 const card = (page: Opened, name: string) => page.getByRole('region', { name, exact: true })
 const ask = (page: Opened) => page.getByRole('button', { name: 'Ask the provider now' }).click()
 const deliverTo = () => ({ receiver, database })
+
+const read = (path: string, method?: string) => readPage(`${receiver.internalUrl}${path}`, method)
 
 async function generated(): Promise<string> {
   const { json } = await call(receiver, 'POST /api/generations', {
@@ -224,15 +227,17 @@ describe('Ask the provider now', () => {
     await page.getByText("Nothing changed: the provider's result was known already").waitFor()
   })
 
+  // The words of each answer: these need no browser.
+  const asked = (id: string) => read(`requests/${id}/ask`, 'POST')
+
   it('completes a result with data that the webhook lacked', async () => {
     const id = randomUUID()
     await deliverAndSettle(deliverTo(), notified(id, { images: [{ url: world.media('0.svg') }] }), {
       webhookId: 'wh_first_only',
     })
-    expect(await card(await open(`requests/${id}`), 'Media').innerText()).toContain('1 of ?')
+    expect((await read(`requests/${id}`)).main).toContain('1 of ?')
     world.says(id, completed(id, pictures(3)))
-    const page = await pressed(id)
-    expect(await page.getByRole('status').first().innerText()).toContain('its result lists 3 media items')
+    expect((await asked(id)).said.status).toContain('its result lists 3 media items')
   })
 
   it('confirms a complete webhook', async () => {
@@ -242,9 +247,7 @@ describe('Ask the provider now', () => {
       status: 200,
       body: { request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 },
     })
-    expect(await (await pressed(id)).getByRole('status').first().innerText()).toContain(
-      'agrees with the webhook: FAILED',
-    )
+    expect((await asked(id)).said.status).toContain('agrees with the webhook: FAILED')
   })
 
   it.each([
@@ -274,9 +277,10 @@ describe('Ask the provider now', () => {
   ] as const)('says why nothing changed where %s', async (_what, says, role, words) => {
     const id = await track(database, { ago: 200 })
     world.says(id, says(id))
-    const page = await pressed(id)
-    expect(await page.getByRole(role).first().innerText()).toContain(words)
-    expect(await page.title()).toMatch(/^Request /)
+    const { said, title, main } = await asked(id)
+    expect(said[role]).toContain(words)
+    expect(title).toMatch(/^Request /)
+    expect(main).not.toContain('<img')
     await database.sql`delete from mediadock.call_budgets`
   })
 
@@ -284,27 +288,26 @@ describe('Ask the provider now', () => {
     const id = await track(database, { ago: 200 })
     await database.sql.begin(async (sql) => {
       await sql`select from mediadock.requests where request_id = ${id} for update`
-      const page = await pressed(id)
-      expect(await page.getByRole('alert').innerText()).toContain('another transaction holds this request')
+      expect((await asked(id)).said.alert).toContain('another transaction holds this request')
     })
   })
 
   it('does not report an answer that a newer one has replaced', async () => {
     const id = await track(database, { ago: 200 })
     world.says(id, running(id))
-    const page = await pressed(id)
+    const { url } = await asked(id)
     world.says(id, completed(id, pictures(1)))
     await call(receiver, `POST /api/requests/${id}/reconcile`)
-    await page.reload()
-    expect(await page.getByRole('status').first().innerText()).toContain('A newer poll has begun since')
+    const { said } = await read(url.slice(receiver.internalUrl.length))
+    expect(said.status).toContain('A newer poll has begun since')
   })
 
   it.each(['poll=owned', `poll=${encodeURIComponent(nasty)}`, 'poll=landed&at=never'])(
     'takes no text from the address: %s',
     async (query) => {
-      const page = await open(`requests/${failedId}?${query}`)
-      expect(await page.title()).toBe(`Request ${failedId.slice(0, 8)} · mediadock`)
-      expect(await page.locator('main').innerText()).not.toContain('owned')
+      const { title, main } = await read(`requests/${failedId}?${query}`)
+      expect(title).toBe(`Request ${failedId.slice(0, 8)} · mediadock`)
+      expect(main).not.toContain('owned')
     },
   )
 })
@@ -353,22 +356,25 @@ describe('foreign content', () => {
 describe('an untracked id', () => {
   it.each([
     ['the beginning of one', failedId.slice(0, 8), 'A request id is a uuid'],
-    ['a webhook id', 'wh_failed', 'A request id is a uuid'],
-    ['hostile text', encodeURIComponent(nasty), '<img src=x'],
+    ['hostile text', encodeURIComponent(nasty), '&lt;img src=x'],
+    ['an unknown complete id', randomUUID(), 'No request has the id'],
   ])('%s: 404 with advice', async (_what, id, words) => {
-    const page = await open(`requests/${id}`, { expectProblems: true })
-    expect(await page.getByRole('alert').innerText()).toContain(words)
-    expect(await page.title()).toBe('Not found · mediadock')
+    const { status, title, said } = await read(`requests/${id}`)
+    expect([status, title]).toEqual([404, 'Not found · mediadock'])
+    expect(said.alert).toContain(words)
+  })
+
+  it('a webhook id: 404 with advice, and a search for it', async () => {
+    const page = await open('requests/wh_failed', { expectProblems: true })
+    expect(await page.getByRole('alert').innerText()).toContain('A request id is a uuid')
     await expectAccessible(page)
     await shoot(page, 'request-unknown')
     await page.getByRole('link', { name: 'Search everything for it' }).click()
     await page.waitForURL(/\/(search\?q=|deliveries\/)/)
   })
 
-  it('an unknown complete id: 404, and how to track it', async () => {
-    const page = await open(`requests/${randomUUID()}`, { expectProblems: true })
-    expect(await page.getByRole('alert').innerText()).toContain('No request has the id')
-    await page.getByText('/api/requests').waitFor()
+  it('an unknown complete id says how to track it', async () => {
+    expect((await read(`requests/${randomUUID()}`)).main).toContain('/api/requests')
   })
 
   it('has a page if a refused webhook names it', async () => {

@@ -56,7 +56,6 @@ const colours = ['color-contrast', 'link-in-text-block']
 const parts = {
   all: () => true,
   colours: (id: string) => colours.includes(id),
-  'all but colours': (id: string) => !colours.includes(id),
 }
 
 /** Fails for every violation that axe calls serious or critical, named with its element; the rules that find lesser ones are not run. */
