@@ -15,7 +15,7 @@ import { takeAllBack } from './support/lent-pages.ts'
 import { track } from './support/request-world.ts'
 
 // The first page that the on-call reads, and the pages that it links to: each sentence must be true. The long form adds
-// alarms that twelve-drills.test.ts or receiver/on-call/problems.test.ts show too.
+// alarms that the drills or receiver/on-call/problems.test.ts show too.
 
 let browser: Browser
 let stand: ProviderStand

@@ -4,8 +4,11 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
 // Starts the slowest files first, so that no worker ends alone with one of them. Generations are among them: their
 // process has the lowest priority, and waits until the other tests leave it a core.
 const longest = [
-  'twelve-drills.test.ts',
+  'drills-of-webhooks.test.ts',
+  'drills-of-services.test.ts',
   'now.test.ts',
+  'now-live.test.ts',
+  'now-charts.test.ts',
   'walk.test.ts',
   'load.test.ts',
   'chaos.test.ts',
@@ -23,7 +26,6 @@ const longest = [
   'local-video.test.ts',
   'program.test.ts',
   'generation.test.ts',
-  'hangup.test.ts',
   'receiver.test.ts',
   'webhook.test.ts',
   'steady.test.ts',
