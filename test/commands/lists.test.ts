@@ -41,12 +41,11 @@ beforeAll(async () => {
 })
 afterAll(() => database.drop())
 
-const asProcess = (...args: string[]) => mediadock({ DATABASE_URL: database.url }, ...args)
 const run = (...args: string[]) => mediadockHere({ DATABASE_URL: database.url }, ...args)
 
 describe('mediadock deliveries', () => {
   it('prints a table, newest first', async () => {
-    const { code, stdout, stderr } = await asProcess('deliveries')
+    const { code, stdout, stderr } = await run('deliveries')
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
     const [headings, first, second, ...more] = stdout.trimEnd().split('\n')
     expect(headings).toMatch(/^received +state +outcome +reason +key +request +id +webhook id$/)
@@ -95,7 +94,7 @@ describe.skipIf(!hasTerminals)('mediadock deliveries in a terminal', () => {
 
 describe('mediadock arrivals', () => {
   it('prints foreign text without control characters', async () => {
-    const { code, stdout } = await asProcess('arrivals', '--outcome', 'refused')
+    const { code, stdout } = await run('arrivals', '--outcome', 'refused')
     expect(code).toBe(0)
     expect(stdout).toContain('evil·[2J·2J')
     expect(stdout).toMatch(/ 401 +refused +no_matching_secret +1\.3 +- +192\.0\.2\.1 /)
@@ -111,7 +110,7 @@ describe('mediadock arrivals', () => {
 describe('mediadock requests', () => {
   it('prints a table that marks overdue requests by STUCK_AFTER_SECONDS', async () => {
     const [table, overdue, others, patient] = await Promise.all([
-      asProcess('requests', '--status', 'FAILED'),
+      run('requests', '--status', 'FAILED'),
       run('requests', '--overdue', '--json'),
       run('requests', '--overdue', 'false', '--model', 'aurora-image', '--json'),
       mediadockHere({ DATABASE_URL: database.url, STUCK_AFTER_SECONDS: '7200' }, 'requests', '--overdue', '--json'),
@@ -143,19 +142,19 @@ describe('exit codes', () => {
   })
 
   it('the process exits with 2 and one line', async () => {
-    const { code, stdout, stderr } = await asProcess('requests', '--colour', 'red')
+    const { code, stdout, stderr } = await mediadock({}, 'requests', '--colour', 'red')
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
     expect(stderr).toMatch(/^mediadock: Unknown option '--colour'[^\n]*\n$/)
   })
 
   it('1 and one line if the database does not answer', async () => {
-    const { code, stdout, stderr } = await mediadock({ DATABASE_URL: 'postgres://127.0.0.1:9/none' }, 'deliveries')
+    const { code, stdout, stderr } = await mediadockHere({ DATABASE_URL: 'postgres://127.0.0.1:9/none' }, 'deliveries')
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
     expect(stderr).toMatch(/^mediadock: [^\n]*ECONNREFUSED[^\n]*\n$/)
   })
 
   it('78 if the settings are invalid', async () => {
-    expect(await mediadock({ NODE_ENV: 'production' }, 'deliveries')).toMatchObject({
+    expect(await mediadockHere({ NODE_ENV: 'production' }, 'deliveries')).toMatchObject({
       code: 78,
       stderr: expect.stringContaining('DATABASE_URL is required'),
     })

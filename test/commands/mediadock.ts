@@ -35,7 +35,7 @@ for (const name of ['stdout', 'stderr'] as const) {
   }
 }
 
-/** Runs a command in this process, which is faster. One test per command uses a process, to see it exit. */
+/** Runs a command in this process, which is faster. exit.test.ts shows that the process of each command ends. */
 export async function mediadockHere(env: Record<string, string>, ...args: string[]): Promise<Ended> {
   const into = { stdout: '', stderr: '' }
   const code = await printed.run(into, () => runCommand(args, { ...usual, ...env }))

@@ -2,7 +2,7 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { expect, it } from 'vitest'
 import { withEmptyDatabase } from '../support/database.ts'
-import { mediadock, mediadockHere } from './mediadock.ts'
+import { mediadockHere } from './mediadock.ts'
 
 const migrationsOf = async (program: string) =>
   (await fs.readdir(path.resolve(import.meta.dirname, '../../drizzle', program))).filter((name) =>
@@ -16,7 +16,7 @@ it(
     const env = { DATABASE_URL: await withEmptyDatabase() }
     const [receiver, provider] = await Promise.all(['receiver', 'provider'].map(migrationsOf))
 
-    expect(await mediadock(env, 'migrate', 'receiver')).toEqual({
+    expect(await mediadockHere(env, 'migrate', 'receiver')).toEqual({
       code: 0,
       stdout: `receiver: ${receiver} applied\n`,
       stderr: '',

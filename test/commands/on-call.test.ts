@@ -12,7 +12,7 @@ import { eventually } from '../support/eventually.ts'
 import { json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { liveKey, sandboxKey, startTestReceiver } from '../support/receiver.ts'
 import { deliver, failed, headersFor } from '../support/webhooks.ts'
-import { linesOf, mediadock, mediadockHere } from './mediadock.ts'
+import { linesOf, mediadockHere } from './mediadock.ts'
 
 let database: TestDatabase
 let stand: ProviderStand
@@ -27,16 +27,15 @@ afterAll(async () => {
 })
 
 const settings = () => ({ DATABASE_URL: database.url, GENERATION_API_URL: stand.url })
-const asProcess = (...args: string[]) => mediadock(settings(), ...args)
 const run = (...args: string[]) => mediadockHere(settings(), ...args)
 
 it('mediadock --version prints the version', async () => {
-  expect(await asProcess('--version')).toEqual({ code: 0, stdout: `${packageJson.version}\n`, stderr: '' })
+  expect(await run('--version')).toEqual({ code: 0, stdout: `${packageJson.version}\n`, stderr: '' })
 })
 
 it('mediadock keys lists the configured keys without secrets', async () => {
   await database.sql`insert into mediadock.key_uses (key_name, first_match_at, last_match_at, matches) values ('removed', now(), now(), 3)`
-  const { code, stdout } = await asProcess('keys')
+  const { code, stdout } = await run('keys')
   expect(code).toBe(0)
   expect(stdout).toMatch(/^live +live +in use +[0-9a-f]{8} +- +0 +0 +- +100 +-$/m)
   expect(stdout).toMatch(/^removed +- +removed +- +\d{4}-\S+ +3 /m)
@@ -78,7 +77,7 @@ describe('mediadock status', () => {
 
   it('prints the problems and exits with 1 while one is critical', async () => {
     await database.sql`insert into mediadock.process_starts (started_at, host, pid, version) values (now() - interval '10 minutes', 'a', 1, '0.1.0')`
-    const { code, stdout } = await asProcess('status')
+    const { code, stdout } = await run('status')
     expect(code).toBe(1)
     expect(stdout).toMatch(/^critical +The reconciler has not run/m)
     expect(stdout).toContain('0 parked. Requests: 0 overdue')
@@ -128,7 +127,7 @@ it('mediadock verify accepts deliveries that were refused for a missing secret',
     code: 0,
     stdout: expect.stringContaining('verified 0 again'),
   })
-  expect(await asProcess('verify')).toEqual({
+  expect(await run('verify')).toEqual({
     code: 0,
     stdout: 'verified 1 again: 1 accepted, 0 refused as before\n',
     stderr: '',
@@ -173,7 +172,7 @@ describe('mediadock config check', () => {
     stand.answer((_id, req, res) =>
       req.headers.authorization === `Bearer ${liveKey.api_key}` ? json(res, 200, account) : json(res, 401, refusal),
     )
-    const { code, stdout, stderr } = await asProcess('config', 'check')
+    const { code, stdout, stderr } = await run('config', 'check')
     expect({ code, stderr }).toEqual({ code: 1, stderr: '' })
     expect(stdout).toMatch(/^database +connected, schema is up to date/m)
     expect(stdout).toMatch(/^key live \(live\) +accepted by the provider/m)

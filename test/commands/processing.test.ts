@@ -5,7 +5,7 @@ import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { liveKey } from '../support/receiver.ts'
 import { failed, okImage, type Sample } from '../support/webhooks.ts'
-import { linesOf, mediadock, mediadockHere } from './mediadock.ts'
+import { linesOf, mediadockHere } from './mediadock.ts'
 
 let database: TestDatabase
 let stand: ProviderStand
@@ -25,7 +25,6 @@ afterAll(async () => {
 })
 
 const settings = () => ({ DATABASE_URL: database.url, GENERATION_API_URL: stand.url })
-const asProcess = (...args: string[]) => mediadock(settings(), ...args)
 const run = (...args: string[]) => mediadockHere(settings(), ...args)
 
 /** Inserts a parked delivery as landing would. */
@@ -63,7 +62,7 @@ describe('mediadock replay', () => {
     expect(await statusOf(one.requestId)).toBeUndefined()
     expect(await audit()).toEqual([])
 
-    const real = await asProcess('replay', '--state', 'parked', '--reason', 'landing_failed', '--json')
+    const real = await run('replay', '--state', 'parked', '--reason', 'landing_failed', '--json')
     expect(real.code).toBe(0)
     expect(linesOf(real.stdout)).toMatchObject([
       { replayed: 2, changes: [{ outcome: 'landed' }, { outcome: 'landed' }], failed: [] },
@@ -116,7 +115,7 @@ describe('mediadock reconcile', () => {
   it('polls only overdue requests', async () => {
     const overdue = await track(600)
     const fresh = await track(1)
-    const { code, stdout } = await asProcess('reconcile')
+    const { code, stdout } = await run('reconcile')
     expect({ code, stdout }).toEqual({
       code: 0,
       stdout: 'scanned 1, landed 1, running 0, not found 0, failed 0, postponed 0\n',
@@ -161,7 +160,7 @@ describe('mediadock reconcile', () => {
   it('exits with 1 if the provider fails or the request is not tracked, with 2 if the id is not a uuid', async () => {
     await track(600)
     stand.answer((_id, _req, res) => json(res, 500, {}))
-    expect(await asProcess('reconcile')).toMatchObject({ code: 1, stdout: expect.stringContaining('failed 1') })
+    expect(await run('reconcile')).toMatchObject({ code: 1, stdout: expect.stringContaining('failed 1') })
     const unknown = randomUUID()
     expect(await run('reconcile', unknown)).toMatchObject({
       code: 1,

@@ -4,7 +4,7 @@ import os from 'node:os'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { withTestDatabase } from '../support/database.ts'
-import { mediadock, mediadockHere, type Ended } from './mediadock.ts'
+import { mediadockHere, type Ended } from './mediadock.ts'
 
 it.each([
   [
@@ -24,7 +24,14 @@ it.each([
 
 it('exits with 1 for a valid command that fails', async () => {
   const { url } = await withTestDatabase()
-  const { code, stderr } = await mediadock({ DATABASE_URL: url }, 'provider', 'faults', 'set', randomUUID(), 'failed=1')
+  const { code, stderr } = await mediadockHere(
+    { DATABASE_URL: url },
+    'provider',
+    'faults',
+    'set',
+    randomUUID(),
+    'failed=1',
+  )
   expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^mediadock: there is no key /) })
 })
 
@@ -68,7 +75,7 @@ it('each action changes the database and prints its result', async () => {
   }
   const provider = async (...args: string[]) => done(await mediadockHere(env, 'provider', ...args))
   const wanted = ['--account', 'acme', '--name', 'ci', '--environment', 'sandbox', '--scopes', 'read', '--json']
-  const created = JSON.parse(done(await mediadock(env, 'provider', 'keys', 'create', ...wanted)))
+  const created = JSON.parse(await provider('keys', 'create', ...wanted))
   expect(created).toMatchObject({
     account: 'acme',
     name: 'ci',
@@ -124,7 +131,7 @@ it('each action changes the database and prints its result', async () => {
   })
   expect(JSON.parse(await provider('ledger', 'check', '--json'))).toMatchObject({ ok: true })
   await sql`update provider.accounts set available = available + 1 where id = 'acme'`
-  expect(await mediadock(env, 'provider', 'ledger', 'check')).toMatchObject({
+  expect(await mediadockHere(env, 'provider', 'ledger', 'check')).toMatchObject({
     code: 1,
     stdout: expect.stringContaining('acme'),
   })

@@ -7,7 +7,7 @@ import { eventually } from '../support/eventually.ts'
 import { startProviderStand } from '../support/provider-stand.ts'
 import { liveKey, sandboxKey, type TestReceiver } from '../support/receiver.ts'
 import { withReceiver } from '../support/with-receiver.ts'
-import { mediadock, mediadockHere } from './mediadock.ts'
+import { mediadockHere } from './mediadock.ts'
 
 let database: TestDatabase
 let receiver: TestReceiver
@@ -48,7 +48,9 @@ it.each([
 })
 
 it('exits with 1 for an unexpected answer, and with 2 for wrong usage', async () => {
-  expect((await mediadock({}, 'trigger', 'ok', '--secret', 'whsec_nobody', '--url', receiver.webhookUrl)).code).toBe(1)
+  expect(
+    (await mediadockHere({}, 'trigger', 'ok', '--secret', 'whsec_nobody', '--url', receiver.webhookUrl)).code,
+  ).toBe(1)
   expect(await trigger({}, 'bananas')).toMatchObject({
     code: 2,
     stderr: expect.stringContaining('trigger takes one of ok, error'),
@@ -61,7 +63,7 @@ it('exits with 1 for an unexpected answer, and with 2 for wrong usage', async ()
 
 it('reports the address and the setting if nothing listens on the port', async () => {
   expect(
-    await mediadock({}, 'trigger', 'ok', '--secret', 'whsec_nobody', '--url', 'http://127.0.0.1:2/'),
+    await mediadockHere({}, 'trigger', 'ok', '--secret', 'whsec_nobody', '--url', 'http://127.0.0.1:2/'),
   ).toMatchObject({
     code: 1,
     stderr: expect.stringMatching(/no answer from http:\/\/127.0.0.1:2\/.*PORT/),

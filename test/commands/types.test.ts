@@ -8,7 +8,7 @@ import { typesOf } from '../../src/commands/types.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { json, startProviderStand } from '../support/provider-stand.ts'
 import { liveKey } from '../support/receiver.ts'
-import { mediadock } from './mediadock.ts'
+import { mediadockHere } from './mediadock.ts'
 
 const tsc = path.resolve(import.meta.dirname, '../../node_modules/typescript/bin/tsc')
 const model = {
@@ -55,7 +55,7 @@ it('reads the current catalog with a configured key', async () => {
     json(res, 200, req.url === '/v1/models' ? { data: [{ ...model, pricing: { credits: 12 } }] } : model),
   )
   const env = { DATABASE_URL: url, GENERATION_API_URL: stand.url, GENERATION_KEYS: JSON.stringify([liveKey]) }
-  const { code, stdout } = await mediadock(env, 'types', '--key-name', 'live')
+  const { code, stdout } = await mediadockHere(env, 'types', '--key-name', 'live')
   expect({ code, stdout }).toEqual({ code: 0, stdout: typesOf([model]) })
   expect(stand.calls.map(({ path }) => path)).toEqual(['/v1/models', '/v1/models/vela'])
 })
