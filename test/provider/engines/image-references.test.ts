@@ -2,6 +2,7 @@ import sharp from 'sharp'
 import { describe, expect, it } from 'vitest'
 import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import { createEngines } from '../../../src/provider/engines/registry.ts'
+import { long } from '../../chaos/length.ts'
 import { fileOf, imagesOf, runEngine } from './engine-run.ts'
 import { disc, likeness, referenceOf } from './reference-files.ts'
 
@@ -25,7 +26,8 @@ async function draw(slug: string, pictures: Buffer[], input: Record<string, unkn
   return fileOf(mediaDir, imagesOf(output)[0]?.url ?? '')
 }
 
-describe.each(models.map(({ slug }) => slug))('image-to-image with %s', (slug) => {
+// Each is made by the same engine. Long: all of them.
+describe.each(models.map(({ slug }) => slug).slice(0, long ? undefined : 1))('image-to-image with %s', (slug) => {
   it('starts from the picture: two references give two recognisable outputs', async () => {
     const [red, green] = await Promise.all([disc(), disc({ ground: '#103010', ink: '#20ff60' })])
     const [fromRed, fromGreen] = [await draw(slug, [red]), await draw(slug, [green])]

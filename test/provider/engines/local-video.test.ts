@@ -21,15 +21,15 @@ describe('local-video', () => {
   const clips: [input: { duration: number } & Record<string, unknown>, width: number, height: number][] = [
     [{ duration: long ? 7 : 1, resolution: '480p', aspect_ratio: '9:16' }, 480, 854],
     // Two pictures, one after the other. The longest takes a core a quarter of a minute.
-    [{ duration: long ? 30 : 9, resolution: '480p', aspect_ratio: 'adaptive', generate_audio: true }, 854, 480],
+    [{ duration: long ? 30 : 12, resolution: '480p', aspect_ratio: 'adaptive', generate_audio: true }, 854, 480],
     [{ duration: 4, resolution: '480p', aspect_ratio: '16:9' }, 854, 480],
     [{ duration: 4, resolution: '720p', aspect_ratio: '21:9', generate_audio: true }, 1680, 720],
     [{ duration: 4, resolution: '1080p', aspect_ratio: '1:1' }, 1080, 1080],
   ]
   it.each(clips.slice(0, long ? undefined : 2))(
-    'makes an H.264 clip that plays, for %o',
+    'makes an H.264 clip that plays and reports progress, for %o',
     async (input, width, height) => {
-      const { video, probed } = await film({ prompt: 'a quiet bay', ...input })
+      const { video, probed, reported } = await film({ prompt: 'a quiet bay', ...input })
       expect(video).toMatchObject({ width, height, duration: input.duration })
       expect(probed.video).toMatch(/^h264 .*yuv420p/)
       expect(probed).toMatchObject({ width, height, frames: input.duration * 24 })
@@ -37,6 +37,14 @@ describe('local-video', () => {
       expect(Math.abs(probed.seconds - input.duration)).toBeLessThan(0.06)
       if ('generate_audio' in input) expect(probed.audio).toMatch(/^aac .*44100 Hz, stereo/)
       else expect(probed.audio).toBeUndefined()
+
+      const progress = reported.map((report) => report.progress)
+      expect(progress).toEqual(progress.toSorted((a, b) => a - b))
+      expect(progress.at(-1)).toBe(100)
+      // The encoder tells its progress twice a second.
+      if (input.duration >= 12) expect(progress.some((percent) => percent > 25 && percent < 95)).toBe(true)
+      const sound = 'generate_audio' in input ? 'with sound' : 'without sound'
+      expect(reported[0]?.line).toBe(`making ${input.duration} s of ${width}x${height} ${sound}`)
     },
   )
 
@@ -47,16 +55,6 @@ describe('local-video', () => {
     expect(bytes.equals(await fs.readFile(second.file))).toBe(true)
     expect(bytes.indexOf('moov')).toBeLessThan(bytes.indexOf('mdat'))
     expect(await filesBelow(first.mediaDir)).toHaveLength(1)
-  })
-
-  it('reports progress while it encodes', async () => {
-    // The encoder tells its progress twice a second.
-    const { reported } = await film({ prompt: 'a quiet bay', duration: 12, resolution: '480p' })
-    const progress = reported.map((report) => report.progress)
-    expect(progress).toEqual(progress.toSorted((a, b) => a - b))
-    expect(progress.at(-1)).toBe(100)
-    expect(progress.some((percent) => percent > 25 && percent < 95)).toBe(true)
-    expect(reported[0]?.line).toBe('making 12 s of 854x480 without sound')
   })
 
   it('kills the encoder when the job is aborted, and leaves no file', async () => {

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import { pino } from 'pino'
-import { expect, it, onTestFinished, vi } from 'vitest'
+import { afterAll, expect, it, onTestFinished, vi } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
 import { timeOf } from '../../../src/platform/postgres/time.ts'
 import type { EngineChoice } from '../../../src/provider/domain/engine-choice.ts'
 import { badEndingOf, type Faults } from '../../../src/provider/domain/faults.ts'
@@ -21,6 +22,10 @@ import { moment } from '../support/time.ts'
 const start = Date.parse('2026-01-01T00:00:00Z')
 /** Beyond any pause before another attempt. */
 const pauseMs = 60_000
+
+/** One engine process for all tests. */
+const engines = createEngineHost({ logger: createLogger('silent') })
+afterAll(engines.close)
 
 type Changes = Partial<Pick<Submission, 'environment' | 'faults' | 'webhookUrl' | 'engine'>> & {
   random?: () => number
@@ -43,9 +48,6 @@ async function requestOf(
   }
   const lines: string[] = []
   const logger = pino({}, { write: (line: string) => void lines.push(line) })
-  const engines = createEngineHost({ logger })
-  onTestFinished(engines.close)
-
   const keyId = (await createKey(deps, { account: 'a', name: 'k', environment })).id
   await grantCredits(deps, { account: 'a', credits: 10 })
   const id = randomUUID()
