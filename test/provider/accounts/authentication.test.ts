@@ -171,14 +171,15 @@ describe('health', () => {
 })
 
 describe('guesses of API keys', () => {
-  it('in thousands on a busy Postgres do not affect callers with valid keys', async () => {
+  it('by the hundred on a busy Postgres do not affect callers with valid keys', async () => {
     const { api_key: key } = await provider.createKey()
     expect((await provider.call('GET', '/v1/account', { key })).status).toBe(200)
     const refused: number[] = []
     const guesses: Promise<unknown>[] = []
     const answer = await provider.database.sql.begin(async (sql) => {
       await sql`lock table provider.api_keys in access exclusive mode`
-      for (let i = 0; i < 2100; i += 1) {
+      // At most 500 wait.
+      for (let i = 0; i < 650; i += 1) {
         guesses.push(
           provider.call('GET', '/v1/account', { key: `service_live_guess-${i}` }).then(
             ({ status }) => refused.push(status),
@@ -189,7 +190,7 @@ describe('guesses of API keys', () => {
       await eventually(() => refused.length >= 100)
       // Waits for the lock, as the guesses do that are looked up.
       const waiting = provider.call('GET', '/v1/account', { key })
-      await eventually(() => refused.length >= 1000, 20_000).catch(() => {})
+      await eventually(() => refused.length >= 150, 20_000).catch(() => {})
       return { waiting }
     })
     expect((await answer.waiting).status).toBe(200)
