@@ -16,6 +16,7 @@ import {
 } from '../../src/config/config.ts'
 import type { ProcessEnvironment } from '../../src/platform/settings.ts'
 import { parseKeys } from '../../src/receiver/sources/keys.ts'
+import { long } from '../chaos/length.ts'
 import { startProcess } from '../platform/support/processes.ts'
 import { childEnv } from '../support/child-env.ts'
 
@@ -759,7 +760,7 @@ describe('a start whose settings are wrong', () => {
   }
   missing['all'] = Object.values(missing).flat()
 
-  it.each(Object.entries(missing))(
+  it.each(Object.entries(missing).slice(long ? 0 : -1))(
     '%s in production with nothing set: exit 78 and one message with every name',
     async (what, names) => {
       const { code, output, left } = await start(what, { NODE_ENV: 'production' })
