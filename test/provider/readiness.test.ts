@@ -20,12 +20,12 @@ async function setUp() {
 
 // release/provider-readiness.test.ts stops a process; start/receiver.test.ts does so with the receiver.
 describe("the provider's GET /readyz", () => {
-  it('is answered from memory, even 100 times while a query to Postgres hangs', async () => {
+  it('is answered from memory while a query to Postgres hangs', async () => {
     const { database, ready } = await setUp()
     expect(await ready()).toBe(200)
     await database.sql.begin(async (sql) => {
       await sql`lock table provider.migrations in access exclusive mode`
-      const answers = Array.from({ length: 100 }, ready)
+      const answers = Array.from({ length: 10 }, ready)
       expect(new Set(await Promise.all(answers))).toEqual(new Set([200]))
       await eventually(async () => (await ready()) === 503)
     })
