@@ -8,12 +8,11 @@ import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import type { Delivery } from '../domain/delivery.ts'
-import type { SignedEnvironment } from '../domain/keys.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import type { ParkReason } from '../domain/report.ts'
 import * as schema from '../domain/schema.ts'
 import { pathHeader, pathIn } from '../domain/webhook-path.ts'
+import type { Claimed } from './claimed.ts'
 
 /*
  * The inbox: the table of the deliveries that are to be landed. `now` is the time that replicas share (time.ts).
@@ -21,23 +20,6 @@ import { pathHeader, pathIn } from '../domain/webhook-path.ts'
  * Rows of the inbox are selected by an array of one (see parts-sql.ts): its statistics are mostly those of an empty
  * table.
  */
-
-/** A delivery that this process has claimed. */
-export type Claimed = Pick<Delivery, 'webhookId' | 'sourceName' | 'keyName'> & {
-  deliveryId: string
-  /** The fence: the claim is held while the row has the same number. */
-  claims: number
-  /** How many times landing failed because of the delivery's content. */
-  failures: number
-  /** Null on rows of releases that did not store it. */
-  environment: SignedEnvironment | null
-  /** Undefined for a replay, whose delay since arrival says nothing about landing. */
-  receivedAt: Date | undefined
-  /** The traceparent, as sent. */
-  traceparent?: string | undefined
-  /** The Idempotency-Key of the submit that the URL of the webhook named. */
-  generation?: string | undefined
-}
 
 export type InboxClaim = Pick<Claimed, 'deliveryId' | 'claims'>
 
@@ -73,13 +55,6 @@ type ClaimedRow = RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failure
     traceparent: string | null
     path: string | null
   }
-
-/** Returns the first claim of a delivery that is about to be stored with it. */
-export function claimedOnce(delivery: Delivery): Claimed {
-  const { id, webhookId, sourceName, keyName, environment, receivedAt, headers } = delivery
-  const claim = { deliveryId: id, claims: 1, failures: 0 }
-  return { ...claim, webhookId, sourceName, keyName, environment, receivedAt, traceparent: headers['traceparent'] }
-}
 
 /**
  * Claims due deliveries, oldest first; other processes skip them. At most `limit` rows, and none after the one with

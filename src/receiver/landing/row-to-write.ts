@@ -4,7 +4,7 @@ import { signedEnvironment, type Environment, type Keys } from '../domain/keys.t
 import { cutTo, isTime, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
 import { outputOfItem, type MediaItem, type Report } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
-import type { Claimed } from './inbox.ts'
+import type { Claimed } from './claimed.ts'
 
 /**
  * How a result came: by a delivery claimed from the inbox, by a single replay of one (without a claim), or by a poll. A

@@ -1,0 +1,26 @@
+import type { Delivery } from '../domain/delivery.ts'
+import type { SignedEnvironment } from '../domain/keys.ts'
+
+/** A delivery that this process has claimed. */
+export type Claimed = Pick<Delivery, 'webhookId' | 'sourceName' | 'keyName'> & {
+  deliveryId: string
+  /** The fence: the claim is held while the row has the same number. */
+  claims: number
+  /** How many times landing failed because of the delivery's content. */
+  failures: number
+  /** Null on rows of releases that did not store it. */
+  environment: SignedEnvironment | null
+  /** Undefined for a replay, whose delay since arrival says nothing about landing. */
+  receivedAt: Date | undefined
+  /** The traceparent, as sent. */
+  traceparent?: string | undefined
+  /** The Idempotency-Key of the submit that the URL of the webhook named. */
+  generation?: string | undefined
+}
+
+/** Returns the first claim of a delivery that is about to be stored with it. */
+export function claimedOnce(delivery: Delivery): Claimed {
+  const { id, webhookId, sourceName, keyName, environment, receivedAt, headers } = delivery
+  const claim = { deliveryId: id, claims: 1, failures: 0 }
+  return { ...claim, webhookId, sourceName, keyName, environment, receivedAt, traceparent: headers['traceparent'] }
+}
