@@ -75,8 +75,8 @@ export function openParts(options: PartsOptions, traces: Traces | undefined) {
 }
 
 /**
- * Whether Postgres has been reached and the schema is up to date. Before, no role runs; accepted deliveries stay in the
- * inbox.
+ * Is resolved once Postgres has been reached and the schema is up to date. Until then no role runs, and accepted
+ * deliveries stay in the inbox.
  */
 function createPrepared() {
   let isDone = false
