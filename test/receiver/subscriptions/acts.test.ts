@@ -117,8 +117,8 @@ it('the API refuses forbidden URLs, repeated names, and deleted positions', asyn
     status: 200,
     json: { position: head },
   })
-  // The previous claimant can no longer write the position.
-  expect((await database.sql`select claims from mediadock.subscriptions`)[0]).toEqual({ claims: claims + 1 })
+  // The previous claimant can no longer write the position. The receiver may have claimed it already.
+  expect((await database.sql`select claims from mediadock.subscriptions`)[0]?.['claims']).toBeGreaterThan(claims)
   expect(await api('POST /api/subscriptions/nobody/resume')).toMatchObject({ status: 404 })
   await api('POST /api/subscriptions/x/remove')
 })
