@@ -22,13 +22,14 @@ const columns = ['Delivery', 'Request', 'Account', 'Host', 'State', 'Attempts', 
 export function deliveryTable(deliveries: readonly DeliveryListing[], empty = 'No delivery.'): Markup {
   const rows = deliveries.map((delivery) => {
     const { id, request_id, account, url, host, created_at } = delivery
+    const answers = delivery.ended.map(({ http_status: status }) => status ?? 'no answer').join(', ')
     return [
       html`<a class="mono" href="/deliveries/${id}" title="${id}">${id.slice(0, 8)}</a>`,
       request_id === null ? html`<span class="soft">a test</span>` : requestLink(request_id),
       html`<span class="cut short" title="${account}">${accountLink(account)}</span>`,
       html`<span class="cut short" title="${url}">${host}</span>`,
-      html`${standingBadge(delivery.standing)} ${nextOf(delivery)}`,
-      delivery.ended.map(({ http_status: status }) => status ?? 'no answer').join(', ') || 'none',
+      html`<span class="words">${standingBadge(delivery.standing)} ${nextOf(delivery)}</span>`,
+      html`<span class="words">${answers || 'none'}</span>`,
       lastAnswer(delivery),
       moment(created_at),
     ]
