@@ -6,7 +6,6 @@ import { readWithin } from '../queries/deadline.ts'
 import { requestListSchema } from '../queries/filters.ts'
 import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
 import { findRequest, listRequests, requestSchema } from '../queries/requests.ts'
-import { trackedBy } from '../submitting/tracking.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { idPathSchema, jsonBody, locked, unknown, uuidParam, type Operation } from './operation.ts'
@@ -61,7 +60,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       const { requestId, externalId, sourceName } = tracked(body, keys())
       const environment = body.key_name === undefined ? undefined : keys().byName.get(body.key_name)?.environment
       const wanted = { ...body, request_id: requestId, external_id: externalId, source_name: sourceName }
-      const created = await trackRequest(db, wanted, trackedBy(keys(), environment, time()))
+      const created = await trackRequest(db, wanted, { environment, now: time() })
       const request = await readWithin(db, (tx) => findRequest(tx, requestId, overdue()))
       res.status(created ? 201 : 200).json(request)
     },

@@ -56,11 +56,7 @@ export type Tracked = Pick<TrackBody, 'model' | 'key_name' | 'metadata'> & {
  * Tracks a request that was submitted elsewhere. Returns true if the request is new here. Throws HttpError 409
  * source_mismatch if it belongs to another source.
  */
-export async function trackRequest(
-  db: Database,
-  body: Tracked,
-  { environment, keyNames, now }: TrackedBy,
-): Promise<boolean> {
+export async function trackRequest(db: Database, body: Tracked, { environment, now }: TrackedBy): Promise<boolean> {
   const { request_id, external_id = null, source_name = null, model = null, key_name = null, metadata } = body
   const sandbox = environment === undefined ? null : environment === 'sandbox'
   const rows = await db.execute<{ created: boolean | null }>(sql`
@@ -75,7 +71,7 @@ export async function trackRequest(
       -- xmax is 0 for an inserted row, since it has never been locked or updated.
       returning ${r.request_id}, ${r.confirmed_at} is null as open, xmax = 0 as created
     ),
-    ${requeueParked({ environment, keyNames, now })}
+    ${requeueParked({ environment, now })}
     select (select created from tracked) as created`)
   const { created } = one(rows, `tracking the request ${request_id}`)
   if (created !== null) return created

@@ -6,8 +6,7 @@ import { storedName, type Source } from './source.ts'
  *
  * - `undefined` in code. A retired key without api_key has no known environment, nor have its requests.
  * - `'unknown'`, stored with a delivery at acceptance. Later changes of the keys do not fill it in.
- * - null in a column: `requests.sandbox` while nothing is known; `deliveries.environment` on rows of releases that did
- *   not store it. The current keys decide for those rows.
+ * - null in the column `requests.sandbox` while nothing is known.
  */
 export type Environment = 'live' | 'sandbox'
 

@@ -40,8 +40,10 @@ export const deliveries = mediadock.table(
     key_name: text().notNull(),
     /** The source that signed; null for the default source. Webhook ids of two sources never meet (deliveryId). */
     source_name: text(),
-    /** The environment of the key at acceptance; null on rows of releases that did not store it. */
-    environment: text({ enum: ['live', 'sandbox', 'unknown'] }),
+    /** The environment of the key at acceptance. Later changes of the keys do not change it. */
+    environment: text({ enum: ['live', 'sandbox', 'unknown'] })
+      .notNull()
+      .default('unknown'),
     signed_at: instant().notNull(),
     received_at: instant().notNull(),
     headers: jsonb().$type<Record<string, string>>().notNull(),

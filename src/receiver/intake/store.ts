@@ -105,7 +105,7 @@ function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['cla
     -- A known delivery is acknowledged too, so this commit waits for the disk and a synchronous standby even where it
     -- wrote no row: a server that crashed while it waited for its standby shows rows that the standby never got.
     select arrived.id, case when stored.id is not null then 'new'
-        when (select d.environment is not distinct from arrived.environment
+        when (select d.environment = arrived.environment
           from mediadock.deliveries d where d.id = arrived.id) then 'known'
         else 'undecided' end as answer,
       case when stored.id is null then pg_logical_emit_message(true, 'mediadock', '') end as waited_for
@@ -124,7 +124,7 @@ function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['cla
  *
  * Only a live key may sign for live requests. No key makes an unreadable delivery readable.
  */
-const takesOver = sql`(d.environment is distinct from again.environment and case
+const takesOver = sql`(d.environment <> again.environment and case
   when d.parked_reason = 'key_mismatch' then true
   when d.parked_reason is null or d.parked_reason = 'landing_failed' then again.environment = 'live'
   else false end)`

@@ -1,15 +1,12 @@
 import type { Delivery } from '../domain/delivery.ts'
-import type { SignedEnvironment } from '../domain/keys.ts'
 
 /** A delivery that this process has claimed. */
-export type Claimed = Pick<Delivery, 'webhookId' | 'sourceName' | 'keyName'> & {
+export type Claimed = Pick<Delivery, 'webhookId' | 'sourceName' | 'keyName' | 'environment'> & {
   deliveryId: string
   /** The fence: the claim is held while the row has the same number. */
   claims: number
   /** How many times landing failed because of the delivery's content. */
   failures: number
-  /** Null on rows of releases that did not store it. */
-  environment: SignedEnvironment | null
   /** Undefined for a replay, whose delay since arrival says nothing about landing. */
   receivedAt: Date | undefined
   /** The traceparent, as sent. */

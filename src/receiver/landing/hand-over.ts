@@ -42,7 +42,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
   const { wake: wakeBatches, isBehind, idle } = createBatches({ ...deps, inFlight })
 
   const addClaimed = ({ body, ...claimed }: ClaimedWithBody, report: Report, claimedAtMs: number): void => {
-    const landing = landingOfDelivery(deps, claimed, report)
+    const landing = landingOfDelivery(deps.mediaHosts, claimed, report)
     inFlight.addClaimed({ claimed, landing, bodyBytes: body.length, claimedAtMs })
     wakeBatches()
   }
@@ -54,7 +54,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       if (signal.aborted || !isPrepared() || parsed.kind !== 'report') return false
       if (!isLandedFromMemory(keys(), delivery) || !inFlight.mayReserve(delivery)) return false
       const claimed = claimedOnce(delivery)
-      const landing = landingOfDelivery(deps, claimed, parsed.report)
+      const landing = landingOfDelivery(deps.mediaHosts, claimed, parsed.report)
       inFlight.reserve({ claimed, landing, bodyBytes: body.length, claimedAtMs: nowMs() })
       return true
     },

@@ -1,7 +1,6 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { retryConflicts } from '../../platform/postgres/errors.ts'
-import { signedEnvironment } from '../domain/keys.ts'
 import { nextExtraPoll } from '../domain/poll-rhythm.ts'
 import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
@@ -20,11 +19,10 @@ const r = columnsOf(schema.requests, 'r')
  * parked already.
  */
 export async function landHint(deps: LandingDeps, delivery: Identified, { jobId, poll }: Hint): Promise<void> {
-  const { db, keys, time } = deps
+  const { db, time } = deps
   const { sourceName, keyName } = delivery
   const { requestId, externalId } = requestIdOf(sourceName, jobId)
-  const environment = delivery.environment ?? signedEnvironment(keys(), keyName)
-  const sandbox = environment === 'unknown' ? null : environment === 'sandbox'
+  const sandbox = delivery.environment === 'unknown' ? null : delivery.environment === 'sandbox'
   const now = time()
   await retryConflicts(() =>
     db.execute(sql`

@@ -1,14 +1,17 @@
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
+import type { Keys } from '../domain/keys.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import type { DeliveryTraces } from '../domain/trace.ts'
-import type { Landing, RowSettings } from './row-to-write.ts'
+import type { Landing, MediaHosts } from './row-to-write.ts'
 import type { LandingOutcome } from './two-statements.ts'
 
 /** The dependencies of landing, shared by the inbox, the reconciler, replays and slices. */
-export type LandingDeps = RowSettings & {
+export type LandingDeps = {
   db: Database
+  keys: () => Keys
+  mediaHosts: MediaHosts
   clock: () => Date
   /** The time that replicas share. */
   time: SharedTime

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import { deliveryIdRange } from '../domain/delivery.ts'
-import { signedEnvironment, type Environment, type Keys } from '../domain/keys.ts'
+import type { Environment } from '../domain/keys.ts'
 import { cutTo, isTime, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
 import { outputOfItem, type MediaItem, type Report } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
@@ -41,8 +41,8 @@ export type Landing = {
   webhook_last_id: string | undefined
 }
 
-/** The keys and settings that a landing depends on. */
-export type RowSettings = { keys: () => Keys; mediaHosts: readonly string[] | undefined }
+/** MEDIA_HOSTS: the hosts that links may lead to; undefined for any. */
+export type MediaHosts = readonly string[] | undefined
 
 /** The origin of a webhook or result. */
 export type Origin = {
@@ -51,7 +51,7 @@ export type Origin = {
   keyName: string
   environment: Environment | undefined
   delivery: { id: string; claims: number | undefined; first: string; last: string } | undefined
-  mediaHosts: RowSettings['mediaHosts']
+  mediaHosts: MediaHosts
 }
 
 /** A stored delivery. `claims` is undefined for a replay, which claims nothing. */
@@ -61,17 +61,15 @@ export type Identified = Pick<Claimed, 'deliveryId' | 'webhookId' | 'sourceName'
 
 /** Returns the landing of a delivery: the report that it carries, and who signed it. */
 export function landingOfDelivery(
-  { keys, mediaHosts }: RowSettings,
+  mediaHosts: MediaHosts,
   { deliveryId, claims, webhookId, sourceName, keyName, environment }: Identified,
   report: Report,
 ): Landing {
-  // The stored environment. The current keys decide for rows of releases that did not store it.
-  const signed = environment ?? signedEnvironment(keys(), keyName)
   return landingOfReport(report, {
     via: claims === undefined ? 'replay' : 'inbox',
     sourceName,
     keyName,
-    environment: signed === 'unknown' ? undefined : signed,
+    environment: environment === 'unknown' ? undefined : environment,
     delivery: { id: deliveryId, claims, ...deliveryIdRange(webhookId) },
     mediaHosts,
   })
@@ -118,7 +116,7 @@ function storable(time: string | undefined): string | undefined {
 }
 
 /** Returns true if all links lead to these hosts. */
-function areHostsOf(hosts: RowSettings['mediaHosts'], media: readonly MediaItem[]): boolean {
+function areHostsOf(hosts: MediaHosts, media: readonly MediaItem[]): boolean {
   if (hosts === undefined) return true
   const links = media.flatMap(({ url, original_url }) => (original_url === undefined ? [url] : [url, original_url]))
   return links.every((link) => hosts.includes(URL.parse(link)?.host ?? ''))

@@ -203,12 +203,11 @@ const flagChanges = `
         and outcome not in ('raced', ${parking})
       union all
       -- Where the request changed its environment: deliveries signed in the old one are flagged, those of the new one
-      -- are parked no longer. The current keys decide for rows of releases that stored no environment.
+      -- are parked no longer.
       select d.id, case when d.environment <> outcomes.environment then 'key_mismatch' end, false, null,
         d.environment = outcomes.environment
       from outcomes, lateral (
-        select id, parked_reason, coalesce(environment, :key_environment) as environment
-        from mediadock.deliveries
+        select id, parked_reason, environment from mediadock.deliveries
         where request_id = outcomes.request_id and status is not null
           and source_name is not distinct from outcomes.source_name offset 0) d
       where outcomes.changes_environment and outcomes.outcome = 'landed' and d.environment in ('live', 'sandbox')

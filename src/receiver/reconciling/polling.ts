@@ -9,13 +9,13 @@ import type { PollOutcome } from '../domain/poll-outcomes.ts'
 import { nextPollAfter, rhythmOf, type Rhythm } from '../domain/poll-rhythm.ts'
 import type { Report, RunningStatus } from '../domain/report.ts'
 import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
-import { landingOfReport, type Landing } from '../landing/row-to-write.ts'
+import { landingOfReport, type Landing, type MediaHosts } from '../landing/row-to-write.ts'
 import { landOrThrow, lockedRequests, type LandingOutcome } from '../landing/two-statements.ts'
 import { pollLease, type ClaimDeps, type Due, type Resting } from './poll-claims.ts'
 
 export type PollingDeps = ClaimDeps & {
   fetchResult: Fetcher
-  mediaHosts: readonly string[] | undefined
+  mediaHosts: MediaHosts
   clock: () => Date
   logger: Logger
   onProcessed: (processed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void

@@ -116,7 +116,7 @@ export type SubmittedAs = TrackedBy & { requestId: string; externalId?: string |
 export async function submitted(
   db: Database,
   { idempotency_key: idempotencyKey, input }: Generation,
-  { requestId, externalId = null, cost, environment, keyNames, now }: SubmittedAs,
+  { requestId, externalId = null, cost, environment, now }: SubmittedAs,
 ): Promise<void> {
   const sandbox = environment === undefined ? null : environment === 'sandbox'
   await db.execute(sql`
@@ -135,7 +135,7 @@ export async function submitted(
       on conflict (request_id) ${joinTracked(now)}
       returning r.request_id, r.confirmed_at is null as open
     ),
-    ${requeueParked({ environment, keyNames, now })}
+    ${requeueParked({ environment, now })}
     select from tracked`)
 }
 

@@ -5,7 +5,6 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Keys } from '../domain/keys.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import * as intents from './generations.ts'
-import { trackedBy } from './tracking.ts'
 
 /** A webhook whose URL names a submit, and the job that it is about. */
 export type Joining = RequestIds & { idempotencyKey: string; sourceName: string | null }
@@ -26,7 +25,7 @@ export async function joinSubmit(
   if (generation?.source_name !== sourceName || !['pending', 'expired'].includes(generation.state)) return
   const environment = keys().byName.get(generation.key_name)?.environment
   try {
-    await intents.submitted(db, generation, { ...ids, cost: undefined, ...trackedBy(keys(), environment, time()) })
+    await intents.submitted(db, generation, { ...ids, cost: undefined, environment, now: time() })
     const joined = { idempotency_key: idempotencyKey, request_id: ids.requestId }
     logger.info(joined, 'a webhook ended the submit that its URL names')
   } catch (error) {

@@ -12,7 +12,6 @@ import { callProvider, type CallingDeps } from '../fetching/provider-call.ts'
 import * as intents from './generations.ts'
 import type { FoundGeneration, Generation } from './generations.ts'
 import * as refusals from './refusals.ts'
-import { trackedBy } from './tracking.ts'
 
 export const generationBodySchema = z.strictObject({
   model: z.string().min(1).max(255),
@@ -147,14 +146,14 @@ function factsOf(
 type ToRecord = { generation: Generation; key: GenerationKey; outcome: SubmitOutcome }
 
 async function record(deps: SubmitterDeps, { generation, key, outcome }: ToRecord): Promise<void> {
-  const { db, keys } = deps
+  const { db } = deps
   const now = deps.time()
   const postpone = postponing(deps, generation)
   switch (outcome.kind) {
     case 'submitted': {
       const { jobId, cost } = outcome
       const ids = requestIdOf(generation.source_name, jobId)
-      return intents.submitted(db, generation, { ...ids, cost, ...trackedBy(keys(), key.environment, now) })
+      return intents.submitted(db, generation, { ...ids, cost, environment: key.environment, now })
     }
     case 'refused':
       if (outcome.status === 402) await noteCreditsRefused(db, key.name, now)

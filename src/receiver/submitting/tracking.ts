@@ -1,14 +1,10 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { claimsAnew } from '../../platform/postgres/lease.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
-import { environmentsOf, type Environment, type Keys } from '../domain/keys.ts'
+import type { Environment } from '../domain/keys.ts'
 
-/** The environment of the submitting key, if known, and the names of all keys of that environment. */
-export type TrackedBy = { environment: Environment | undefined; keyNames: readonly string[]; now: SQL }
-
-export function trackedBy(keys: Keys, environment: Environment | undefined, now: SQL): TrackedBy {
-  return { environment, keyNames: environment === undefined ? [] : environmentsOf(keys)[environment], now }
-}
+/** The environment of the submitting key, if known. */
+export type TrackedBy = { environment: Environment | undefined; now: SQL }
 
 /**
  * SQL: the part after `on conflict (request_id)` when a request is tracked whose row `r` exists, for example because
@@ -41,16 +37,13 @@ export function joinTracked(now: SQL): SQL {
  * SQL: two more CTEs after `tracked`, whose rows have a column `open` (not confirmed). Deliveries that were parked
  * because the request seemed to be of the other environment are judged again.
  */
-export function requeueParked({ environment, keyNames, now }: TrackedBy): SQL {
+export function requeueParked({ environment, now }: TrackedBy): SQL {
   return sql`
     unparked as (
       update mediadock.deliveries d set parked_reason = null from (
         select id from mediadock.deliveries
         where request_id in (select request_id from tracked where open)
-          and parked_reason = 'key_mismatch'
-          and (environment = ${environment ?? null}
-            -- The current keys decide for rows of releases that did not store the environment.
-            or (environment is null and key_name = any(${sql.param([...keyNames])}::text[])))
+          and parked_reason = 'key_mismatch' and environment = ${environment ?? null}
         order by received_at limit ${maxParkedForRequest}
       ) p
       where d.id = p.id returning d.id

@@ -96,10 +96,7 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
     'a call to the provider is not "the quota is spent"',
     (db) => takeCall(db, { keyName: 'live', limitPerMinute: 1, purpose: 'completing', now: postgresTime() }),
   ],
-  [
-    'tracking is not "known already"',
-    (db) => trackRequest(db, { request_id: id }, { environment: 'live', keyNames: [], now: time }),
-  ],
+  ['tracking is not "known already"', (db) => trackRequest(db, { request_id: id }, { environment: 'live', now: time })],
   [
     'an intent is not "used with other parameters"',
     (db) =>

@@ -290,18 +290,6 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       await expectParked(requestId, id)
     })
 
-    it('is parked if a release without stored environments accepted it', async () => {
-      const requestId = await trackedLive()
-      const forged = await settle(failed(requestId).body, sandboxKey.signing_secret)
-      const live = await settle(okAudio(requestId).body, liveKey.signing_secret)
-      await database.sql`update mediadock.deliveries set environment = null where request_id = ${requestId}`
-      setKeys(liveKey)
-      await call(receiver, `POST /api/deliveries/${forged}/replay`, { body: {} })
-      expect(await stateOf(forged)).toMatchObject({ parked_reason: 'key_mismatch' })
-      expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', sandbox: false })
-      expect(await stateOf(live)).toMatchObject({ parked_reason: null })
-    })
-
     it('is parked if it arrived after the key was retired without its api_key', async () => {
       const requestId = await trackedLive()
       const forged = await settle(failed(requestId).body, oldKey.signing_secret)

@@ -569,7 +569,7 @@ tried(
       const requestId = randomUUID()
       const forged = await webhook({ sample: failed(requestId), keyName: 'sandbox' })
       const body = { request_id: requestId, key_name: 'live', metadata: { order: 6 } }
-      const api: Act = (db) => trackRequest(db, body, { environment: 'live', keyNames: ['live'], now: postgresTime() })
+      const api: Act = (db) => trackRequest(db, body, { environment: 'live', now: postgresTime() })
       return { requestId, acts: [forged, api] }
     },
     end: (one) => {
@@ -595,7 +595,7 @@ it.each([
       void (await trackRequest(
         db,
         { request_id: requestId, key_name: 'live' },
-        { environment: 'live', keyNames: ['live'], now: postgresTime() },
+        { environment: 'live', now: postgresTime() },
       )),
   ],
   ["a service's own INSERT", insertTracked],
@@ -638,7 +638,7 @@ tried("the answer to a submit and the request's webhook: joined, metadata includ
     })
     if (opened.kind !== 'ours') throw new Error('the intent is not ours')
     const answered: Act = (db) =>
-      intents.submitted(db, opened.generation, { requestId, cost: 2, environment: 'live', keyNames: ['live'], now })
+      intents.submitted(db, opened.generation, { requestId, cost: 2, environment: 'live', now })
     return { requestId, acts: [answered, await webhook({ sample: okAudio(requestId) })] }
   },
   end: (one) => {

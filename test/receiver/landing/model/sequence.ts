@@ -2,7 +2,6 @@ import assert from 'node:assert/strict'
 import { createHash, randomUUID } from 'node:crypto'
 import { trackRequest } from '../../../../src/receiver/api/track.ts'
 import { deliveryId, parseBody } from '../../../../src/receiver/domain/delivery.ts'
-import { environmentsOf } from '../../../../src/receiver/domain/keys.ts'
 import { claim } from '../../../../src/receiver/landing/inbox.ts'
 import { replayDelivery } from '../../../../src/receiver/landing/replay.ts'
 import { verifyQuarantine } from '../../../../src/receiver/on-call/verify-quarantine.ts'
@@ -124,11 +123,10 @@ function startSequence(world: World) {
   const track = async ({ id, owner }: Request, { keyNamed, by }: { keyNamed: boolean; by: 'insert' | 'api' }) => {
     if (by === 'api') {
       const environment = keyNamed ? receiver.keys().byName.get(owner)?.environment : undefined
-      const keyNames = environment === undefined ? [] : environmentsOf(receiver.keys())[environment]
       await trackRequest(
         receiver.db,
         { request_id: id, model: 'tracked', ...(keyNamed && { key_name: owner }) },
-        { environment, keyNames, now: receiver.time() },
+        { environment, now: receiver.time() },
       )
       return
     }
