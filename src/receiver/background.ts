@@ -83,7 +83,6 @@ export function startBackground(deps: BackgroundDeps) {
     /** The roles of this process whose last rounds failed. */
     failingRoles,
     nextRunAt: schedules.nextRunAt,
-    /** True once Postgres was reached with the schema up to date, and the roles began. */
     /** After the signal: waits for every round to end, and writes buffered log rows. */
     drain: (graceMs: number): Promise<void> =>
       // Bounded, with time after the grace for the writes of calls that were cut. Leases end on their own.

@@ -4,9 +4,9 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
+import { admitAgain, type Quarantined } from '../intake/admit-again.ts'
 import { noteKeyUses } from '../intake/arrival-log.ts'
 import { storeDeliveries } from '../intake/store.ts'
-import { admitAgain, type Quarantined } from '../queries/quarantine.ts'
 
 const { id } = quarantine
 

@@ -2,17 +2,12 @@ import { z } from 'zod'
 import { and, eq, inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
-import { deliveryId, toDelivery, type Delivery } from '../domain/delivery.ts'
-import { signedEnvironment, sourceOf, type Keys } from '../domain/keys.ts'
-import { atOnce, storedName } from '../domain/source.ts'
+import { sourceOf, type Keys } from '../domain/keys.ts'
 import { pathIn } from '../domain/webhook-path.ts'
-import { redacted } from '../intake/request-headers.ts'
+import { admitAgain, type Quarantined } from '../intake/admit-again.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, QuarantineFilters } from './filters.ts'
 import { matches, microsOf, newestFirst, readPage, type Order, type Page } from './page.ts'
-
-/** A refused arrival, as stored in the quarantine. */
-export type Quarantined = typeof quarantine.$inferSelect
 
 export const quarantinedSchema = z
   .object({
@@ -104,33 +99,4 @@ export async function checkQuarantine(db: Database, keys: Keys, reason: string):
   if (rows.length === 0) return undefined
   const keyNames = rows.flatMap((row) => admitAgain(row, keys)?.keyName ?? [])
   return { tried: rows.length, acceptable: keyNames.length, keyNames: [...new Set(keyNames)] }
-}
-
-/** Verifies a quarantined arrival with the present secrets. Returns its delivery; undefined if it is not authentic. */
-export function admitAgain({ arrived_at, headers, body }: Quarantined, keys: Keys): Delivery | undefined {
-  const receivedAt = new Date(arrived_at)
-  const source = sourceOf(keys, pathIn(headers).sourceName)
-  // Its source was removed from the settings, or its webhooks are unsigned now: those are never stored.
-  if (source?.kind.signed !== true) return undefined
-  const { kind, secrets } = source
-  const arrived = { body, header: (name: string) => (headers[name] === undefined ? [] : [headers[name]]) }
-  const identity = kind.identify(arrived)
-  if (!identity.ok) return undefined
-  const verification = atOnce(kind.verify(arrived, secrets, Math.floor(receivedAt.getTime() / 1000)))
-  if (!verification.ok) return undefined
-  const kept = { ...headers }
-  for (const name of kind.signatureHeaders) if (kept[name] !== undefined) kept[name] = redacted
-  const { webhookId } = identity
-  const { keyName, timestampSeconds } = verification
-  return toDelivery({
-    source,
-    id: deliveryId(webhookId, body, storedName(source)),
-    webhookId,
-    body,
-    headers: kept,
-    receivedAt,
-    environment: signedEnvironment(keys, keyName),
-    keyName,
-    timestampSeconds,
-  })
 }

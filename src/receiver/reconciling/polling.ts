@@ -1,5 +1,4 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Logger } from '../../platform/logger.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow, metALock, postgresMessage } from '../../platform/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
@@ -9,19 +8,17 @@ import type { PollOutcome } from '../domain/poll-outcomes.ts'
 import { nextPollAfter, rhythmOf, type Rhythm } from '../domain/poll-rhythm.ts'
 import type { Report, RunningStatus } from '../domain/report.ts'
 import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
-import { landingOfReport, type Landing, type MediaHosts } from '../landing/row-to-write.ts'
+import type { LandingDeps } from '../landing/landing-deps.ts'
+import { landingOfReport } from '../landing/row-to-write.ts'
 import { landOrThrow, lockedRequests, type LandingOutcome } from '../landing/two-statements.ts'
 import { pollLease, type ClaimDeps, type Due, type Resting } from './poll-claims.ts'
 
-export type PollingDeps = ClaimDeps & {
-  fetchResult: Fetcher
-  mediaHosts: MediaHosts
-  clock: () => Date
-  logger: Logger
-  onProcessed: (processed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
-  /** Cuts the calls in flight. */
-  cut: AbortSignal
-}
+export type PollingDeps = ClaimDeps &
+  Pick<LandingDeps, 'mediaHosts' | 'clock' | 'logger' | 'onProcessed'> & {
+    fetchResult: Fetcher
+    /** Cuts the calls in flight. */
+    cut: AbortSignal
+  }
 
 /**
  * How a poll ended. `unchanged`: its result changed nothing for readers, or other landings changed the row at each try.
