@@ -27,10 +27,6 @@ const lists = [
   '/api/audit',
   '/api/reconciler/runs',
   '/api/minutes',
-  '/api/deliveries.csv',
-  '/api/deliveries.ndjson',
-  '/api/arrivals.csv',
-  '/api/arrivals.ndjson',
 ]
 const pages = [
   '/',
@@ -38,8 +34,6 @@ const pages = [
   '/deliveries',
   '/deliveries?view=arrivals',
   '/deliveries/replay',
-  '/deliveries.csv',
-  '/arrivals.ndjson',
   '/requests',
   '/parked',
   '/parked?view=quarantine',

@@ -6,7 +6,6 @@ import type { ReceiverDeps } from '../program.ts'
 import { readStats, statsSchema } from '../queries/stats.ts'
 import { arrivalOperations } from './arrivals.ts'
 import { deliveryOperations } from './deliveries.ts'
-import { exportOperations } from './export.ts'
 import { createFeedWatch } from './feed-watch.ts'
 import { feedOperations } from './feed.ts'
 import { generationOperations } from './generations.ts'
@@ -30,7 +29,7 @@ export function apiRouter(deps: ReceiverDeps, ofSlices: readonly Operation[][]):
     ...tagged('Generations', generationOperations(deps, watch), requestOperations(deps)),
     ...tagged('Provider', providerOperations(deps)),
     ...tagged('Results', resultOperations(deps, watch), feedOperations(deps, watch), ...ofSlices),
-    ...tagged('Deliveries', deliveryOperations(deps), arrivalOperations(deps), exportOperations(deps)),
+    ...tagged('Deliveries', deliveryOperations(deps), arrivalOperations(deps)),
     ...tagged('On-call', issueOperations(deps), onCallOperations(deps), reconcilerOperations(deps), [
       statsOperation(deps),
     ]),

@@ -1,9 +1,6 @@
 import { randomUUID } from 'node:crypto'
-import { once } from 'node:events'
-import http from 'node:http'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { usualServers, type TestDatabase } from '../../support/database.ts'
-import { eventually } from '../../support/eventually.ts'
 import type { TestReceiver } from '../../support/receiver.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { call, follow } from './calls.ts'
@@ -94,30 +91,7 @@ describe.each(usualServers)('answers are bounded in bytes, on the %s server', (s
     for (const path of [
       `/api/deliveries?request_id=${request?.['request_id']}&limit=200`,
       `/deliveries?request_id=${request?.['request_id']}&limit=200`,
-      `/api/deliveries.ndjson?request_id=${request?.['request_id']}`,
     ])
       expect((await call(receiver, `GET ${path}`)).text.length).toBeLessThan(2 * mebibyte)
-  })
-
-  it('only a few exports run at once, and a disconnected reader makes room', async () => {
-    await database.sql`
-      insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body, status)
-      select gen_random_uuid(), 'wh_export_' || repeat('w', 200), 'live', now(), now(), '{}', '', 'OK' from generate_series(1, 40000)`
-    const open = async () => {
-      const request = http.get(new URL('/api/deliveries.ndjson', receiver.internalUrl), { agent: false })
-      const [response] = await once(request, 'response')
-      return { request, status: response.statusCode }
-    }
-    // No client reads them, so each stops when its buffers are full.
-    const stalled = await Promise.all([open(), open(), open(), open()])
-    expect(stalled.map(({ status }) => status)).toEqual([200, 200, 200, 200])
-    const refused = await call(receiver, 'GET /api/deliveries.csv')
-    expect([refused.status, refused.json.error.code, refused.headers.get('retry-after')]).toEqual([
-      503,
-      'too_many_waiting',
-      '5',
-    ])
-    stalled.forEach(({ request }) => request.destroy())
-    await eventually(async () => (await call(receiver, 'GET /api/deliveries.csv?webhook_id=wh_many')).status === 200)
   })
 })

@@ -263,8 +263,8 @@ describe('the archive', () => {
     const { db } = other.receiver.deps
     const { sql } = other.database
     const requestId = '5b0c1d4e-0000-4000-8000-000000000001'
-    await sql`insert into mediadock.requests (request_id) values (${requestId})`
-    await sql`insert into mediadock.media (request_id, kind, position, url) values (${requestId}, 'image', 0, 'https://media.test/a.png')`
+    await sql`with landed as (insert into mediadock.requests (request_id, status, landed_at, media_complete) values (${requestId}, 'COMPLETED', now(), true))
+      insert into mediadock.media (request_id, kind, position, url) values (${requestId}, 'image', 0, 'https://media.test/a.png')`
     await sql`insert into mediadock.media_copies (request_id, kind, position, url, state, due_at)
       values (${requestId}, 'image', 0, 'https://media.test/a.png', 'waiting', now() - interval '1 second')`
     const [dead] = await claimCopies(db, { limit: 5 })

@@ -122,7 +122,6 @@ describe.each(usualServers)('the preview of a replay, on the %s server', (server
     for (const path of [
       'deliveries/replay?key_name=live',
       'deliveries?q=abcd',
-      'deliveries.csv',
       'api/deliveries',
       'api/results/x?wait=60',
       'metrics',

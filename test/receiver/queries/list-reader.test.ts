@@ -21,10 +21,7 @@ const asOf = 'x-mediadock-as-of'
 /** Each list of the API that may come from a standby. */
 const lists = [
   '/api/deliveries',
-  '/api/deliveries.ndjson',
-  '/api/deliveries.csv',
   '/api/arrivals',
-  '/api/arrivals.ndjson',
   '/api/requests',
   '/api/quarantine',
   '/api/audit',

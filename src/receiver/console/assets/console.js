@@ -202,7 +202,7 @@ function insert(fresh) {
   const body = one('[data-rows]')
   const known = new Map(rows().map((row) => [row.dataset.row, row]))
   if (known.size > 0 && fresh.length > 0 && !fresh.some((row) => known.has(row.dataset.row)))
-    say('More rows arrived at once than a page holds, so some are not shown. Reload or export to see all.')
+    say('More rows arrived at once than a page holds, so some are not shown. Reload to see all.')
   let place = body.firstElementChild
   for (const row of fresh) {
     const standing = known.get(row.dataset.row)

@@ -2,7 +2,6 @@ import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { tabs } from '../../../platform/pages/parts.ts'
-import { exportedFiles, sendExport } from '../../api/export.ts'
 import { arrivalOutcomes } from '../../domain/arrivals-schema.ts'
 import { parkReasons, refusalReasons } from '../../on-call/cause-words.ts'
 import { listArrivals } from '../../queries/arrivals.ts'
@@ -17,43 +16,27 @@ import {
   parseFilters,
 } from '../../queries/filters.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
-import {
-  columnChooser,
-  listTable,
-  rememberColumns,
-  shownColumns,
-  type ColumnList,
-  type ListColumn,
-} from '../parts/columns.ts'
+import { listTable, type ListColumn } from '../parts/columns.ts'
 import { deliverySearch, type Field, keyField, sourceFields } from '../parts/filter-bar.ts'
 import { listView } from '../parts/list-view.ts'
 import { titleOfCause } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
-import { arrivalColumns, arrivalsTable, deliveryColumns } from './delivery-rows.ts'
+import { arrivalsTable, deliveryColumns } from './delivery-rows.ts'
 
 const path = '/deliveries'
 
 /** Parameters of the address that are neither filters nor paging. */
-const looks = ['view', 'open', 'tail', 'columns']
+const looks = ['view', 'open', 'tail']
 const paging = ['cursor', 'limit']
-
-const deliveryList: ColumnList = { name: 'deliveries', path, columns: deliveryColumns }
-const arrivalList: ColumnList = { name: 'arrivals', path, columns: arrivalColumns }
 
 export function deliveriesRoutes(console: ConsoleDeps): Router {
   const router = Router()
   router.get(path, async (req, res) => {
     const isLog = queryOf(req)['view'] === 'arrivals'
-    if (rememberColumns(isLog ? arrivalList : deliveryList, req, res)) return
     const view = isLog ? await arrivalsView(console, req) : await deliveriesView(console, req)
     sendConsolePage(console, res, { title: 'Deliveries', ...view })
   })
-  for (const exported of exportedFiles) {
-    router.get(`/${exported.what}.${exported.format}`, (req, res) =>
-      sendExport(console, exported, { req, res, query: without(queryOf(req), ...looks) }),
-    )
-  }
   return router
 }
 
@@ -87,14 +70,13 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
   ]
   const read = async () => {
     const wanted = parseFilters(deliveryListSchema, without(query, ...looks))
-    const names = shownColumns(deliveryList, req)
-    return { names, ...(await console.lists((db) => listDeliveries(db, wanted))) }
+    return console.lists((db) => listDeliveries(db, wanted))
   }
-  const bar = { path, query, fields, keep: ['columns'] }
-  const { status, body } = await listView(console, bar, read, ({ names, listed: { data } }) => {
-    const shown = { columns: [selectColumn, ...deliveryColumns], names: ['select', ...names] }
-    return html`<div class="above-table">${bulkBar(filters, data.length)} ${columnChooser(deliveryList, query, names)}</div>
-      <div class="card table-card">${listTable({ label: 'Deliveries', ...shown, items: data, empty: emptyDeliveries(filters, console) })}</div>`
+  const bar = { path, query, fields }
+  const { status, body } = await listView(console, bar, read, ({ listed: { data } }) => {
+    const columns = [selectColumn, ...deliveryColumns]
+    return html`<div class="above-table">${bulkBar(filters, data.length)}</div>
+      <div class="card table-card">${listTable({ label: 'Deliveries', columns, items: data, empty: emptyDeliveries(filters, console) })}</div>`
   })
   const about = 'Every accepted delivery once, with its outcome.'
   return { about, status, body: html`${viewTabs(query)} ${body}` }
@@ -115,14 +97,13 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
   ]
   const read = async () => {
     const wanted = parseFilters(arrivalListSchema, without(query, ...looks))
-    const names = shownColumns(arrivalList, req)
-    return { names, ...(await console.lists((db) => listArrivals(db, wanted))) }
+    return console.lists((db) => listArrivals(db, wanted))
   }
-  const bar = { path, query, fields, keep: ['view', 'columns'] }
-  const { status, body, value } = await listView(console, bar, read, ({ names, listed: { data } }) => {
+  const bar = { path, query, fields, keep: ['view'] }
+  const { status, body, value } = await listView(console, bar, read, ({ listed: { data } }) => {
     const tail = html`<button type="button" class="quiet" aria-pressed="false" data-tail="${linkTo('/api/arrivals', filters)}" data-key-action="tail">Tail <kbd>t</kbd></button>`
-    return html`<div class="above-table"><div class="bulk">${tail}<span class="spacer"></span>${downloads('arrivals', filters)}</div> ${columnChooser(arrivalList, query, names)}</div>
-      <div class="card table-card">${arrivalsTable('Arrivals', data, { names, rowsId: 'arrivals', empty: emptyArrivals(filters, console) })}</div>`
+    return html`<div class="above-table"><div class="bulk">${tail}</div></div>
+      <div class="card table-card">${arrivalsTable('Arrivals', data, { rowsId: 'arrivals', empty: emptyArrivals(filters, console) })}</div>`
   })
   const isFolded = value?.listed.data.some(({ folded }) => folded > 0)
   const about = `Every webhook as it arrived and how it was answered, refused ones included.${isFolded ? flood : ''}`
@@ -133,6 +114,7 @@ const flood = ' In a flood, one row counts further webhooks that were refused fo
 
 const selectColumn: ListColumn<DeliveryEntry> = {
   name: 'select',
+  usual: true,
   head: html`<input type="checkbox" data-select-all aria-label="Select all on this page" />`,
   kind: 'select',
   cell: ({ id }) =>
@@ -168,13 +150,9 @@ function bulkBar(filters: Query, shown: number): Markup {
               : html`<span class="soft">To replay many, filter them first.</span>`
           }`
     }
-    <span class="spacer"></span><a href="/deliveries/replays">Replays</a> ${downloads('deliveries', filters)}
+    <span class="spacer"></span><a href="/deliveries/replays">Replays</a>
     <a class="button quiet" href="${linkTo(path, { view: 'arrivals', tail: 'on', q: filters['q'], key_name: filters['key_name'] })}" data-key-action="tail">Tail arrivals <kbd>t</kbd></a>
   </form>`
-}
-
-function downloads(what: 'deliveries' | 'arrivals', filters: Query): Markup {
-  return html`<span class="export"><span class="soft">Export</span> <a href="${linkTo(`/${what}.csv`, filters)}" download>CSV</a> <a href="${linkTo(`/${what}.ndjson`, filters)}" download>NDJSON</a></span>`
 }
 
 function emptyDeliveries(filters: Query, { settings: { retentionDays }, clock }: ConsoleDeps): Markup {

@@ -21,7 +21,6 @@ export function arrivalsTable(label: string, items: readonly ArrivalEntry[], abo
 
 const none = html`<span class="soft">—</span>`
 const answeredIn = ({ ack_ms }: { ack_ms: number | null }) => number(ack_ms, { decimals: 1, unit: 'ms' })
-const skew = ({ skew_seconds }: { skew_seconds: number | null }) => number(skew_seconds, { unit: 's' })
 
 export const deliveryColumns: readonly ListColumn<DeliveryEntry>[] = [
   { name: 'received', head: 'Received', usual: true, cell: receivedDelivery },
@@ -30,12 +29,7 @@ export const deliveryColumns: readonly ListColumn<DeliveryEntry>[] = [
   { name: 'cause', head: 'Cause', usual: true, cell: causeOf },
   { name: 'webhook_id', head: 'Webhook id', usual: true, cell: webhookOf },
   { name: 'request', head: 'Request', usual: true, cell: ({ request_id }) => shortId('request', request_id) },
-  { name: 'model', head: 'Model', kind: 'minor', cell: ({ model }) => foreign(model, 28) },
   { name: 'key', head: 'Key', kind: 'minor', usual: true, cell: ({ key_name }) => foreign(key_name, 20) },
-  { name: 'skew', head: 'Skew', kind: 'minor number', cell: skew },
-  { name: 'arrivals', head: 'Arrivals', kind: 'number', cell: ({ arrivals }) => number(arrivals) },
-  { name: 'state', head: 'State', cell: ({ state }) => badge(state) },
-  { name: 'answered_in', head: 'Answered in', kind: 'minor number', cell: answeredIn },
 ]
 
 function receivedDelivery({ id, received_at, source_name }: DeliveryEntry): Markup {
@@ -60,8 +54,6 @@ export const arrivalColumns: readonly ListColumn<ArrivalEntry>[] = [
   { name: 'webhook_id', head: 'Webhook id', usual: true, cell: arrivalsOfWebhook },
   { name: 'request', head: 'Request', usual: true, cell: ({ request_id }) => shortId('request', request_id) },
   { name: 'key', head: 'Key', kind: 'minor', cell: ({ key_name }) => foreign(key_name, 20) },
-  { name: 'skew', head: 'Skew', kind: 'minor number', cell: skew },
-  { name: 'status', head: 'Status', kind: 'number', cell: ({ status }) => (status === 0 ? none : String(status)) },
   { name: 'from', head: 'From', kind: 'minor', usual: true, cell: ({ remote }) => foreign(remote, 40) },
   { name: 'answered_in', head: 'Answered in', kind: 'minor number', cell: answeredIn },
 ]

@@ -6,15 +6,15 @@ import { requestStatuses } from '../../../wire/schemas.ts'
 import { postponedBecause } from '../../on-call/poll-words.ts'
 import { parseFilters, requestListSchema } from '../../queries/filters.ts'
 import { listRequests, type Request } from '../../queries/requests.ts'
-import { columnChooser, listTable, rememberColumns, shownColumns, type ListColumn } from '../parts/columns.ts'
+import { listTable, type ListColumn } from '../parts/columns.ts'
 import { type Field, keyField, sourceFields, usualFilters } from '../parts/filter-bar.ts'
 import { listView } from '../parts/list-view.ts'
 import { thumbnail, type LinkPolicy } from '../parts/media.ts'
-import { badge, credits, foreign, number, shortId, sourceLine } from '../parts/parts.ts'
+import { badge, foreign, number, shortId, sourceLine } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
 import { contradictionBadge } from './contradiction-card.ts'
-import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, progressOf, type When } from './request-words.ts'
+import { mediaCount, overdueBy, pollSummaryOf, progressOf, type When } from './request-words.ts'
 
 const path = '/requests'
 
@@ -23,13 +23,10 @@ export function requestsRoutes(console: ConsoleDeps): Router {
   return Router().get(path, async (req, res) => {
     const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
     const columns = columnsOf({ when, links })
-    const list = { name: 'requests', path, columns }
-    if (rememberColumns(list, req, res)) return
     const query = queryOf(req)
     const read = async () => {
-      const wanted = parseFilters(requestListSchema, without(query, 'open', 'columns'))
-      const names = shownColumns(list, req)
-      return { names, ...(await lists((db) => listRequests(db, wanted, when))) }
+      const wanted = parseFilters(requestListSchema, without(query, 'open'))
+      return lists((db) => listRequests(db, wanted, when))
     }
     const fields: Field[] = [
       { name: 'q', label: 'Search', search: true, placeholder: 'request id or its beginning' },
@@ -45,10 +42,10 @@ export function requestsRoutes(console: ConsoleDeps): Router {
       { name: 'metadata', label: 'Metadata contains', placeholder: '{"user": "u1"}', more: true },
       ...(query['ids'] === undefined ? [] : [{ name: 'ids', label: 'Requests', wordsOf: chosenIds, more: true }]),
     ]
-    const bar = { path, query, fields, keep: ['columns'] }
-    const { status, body } = await listView(console, bar, read, ({ listed: { data, next_cursor }, names }) => {
-      return html`<div class="above-table">${columnChooser(list, query, names)}</div>
-        <div class="card table-card">${listTable({ label: 'Requests', columns, names, items: data, empty: emptyRequests(query, next_cursor) })}</div>`
+    const bar = { path, query, fields }
+    const { status, body } = await listView(console, bar, read, ({ listed: { data, next_cursor } }) => {
+      const empty = emptyRequests(query, next_cursor)
+      return html`<div class="card table-card">${listTable({ label: 'Requests', columns, items: data, empty })}</div>`
     })
     const about = 'Every known request with its outcome, newest first.'
     const tabs = usualFilters(path, query, usual)
@@ -75,17 +72,7 @@ const columnsOf = ({ when, links }: Shown): ListColumn<Request>[] => [
   { name: 'provider', head: 'At the provider', usual: true, cell: providerCell },
   { name: 'model', head: 'Model, key', kind: 'minor', usual: true, cell: modelCell },
   { name: 'submitted', head: 'Submitted', kind: 'minor', usual: true, cell: (request) => moment(submittedAt(request)) },
-  {
-    name: 'webhook',
-    head: 'Webhook',
-    kind: 'minor',
-    cell: (request) => later(request.webhook_at, submittedAt(request)),
-  },
-  { name: 'polled', head: 'Polled, next', kind: 'minor', cell: (request) => polledCell(request, when) },
-  { name: 'landed', head: 'Landed', cell: (request) => later(request.landed_at, submittedAt(request)) },
-  { name: 'drift', head: 'Delay', kind: 'number', cell: driftCell },
   { name: 'media', head: 'Media', usual: true, cell: (request) => mediaCell(request, links) },
-  { name: 'cost', head: 'Cost', kind: 'minor number', cell: ({ cost }) => credits(cost) },
 ]
 
 const submittedAt = ({ created_at, tracked_at }: Request) => created_at ?? tracked_at
@@ -110,23 +97,6 @@ function modelCell({ model, key_name }: Request): Markup {
   return html`${foreign(model, 18)}<div class="soft">${foreign(key_name, 18)}</div>`
 }
 
-function polledCell(request: Request, when: When): Markup {
-  const { polled_at, polls } = request
-  return html`${later(polled_at, submittedAt(request))}${polls > 1 ? html` <span class="soft" title="Polled ${polls} times">×${number(polls)}</span>` : ''}${nextPollCell(request, when)}`
-}
-
-/** A time without its date if it is on the day of the submit. */
-function later(at: string | null, submitted: string): Markup {
-  return moment(at, at?.slice(0, 10) === submitted.slice(0, 10) ? 'seconds' : 'usual')
-}
-
-function driftCell(request: Request): Markup {
-  const drift = driftOf(request)
-  return drift === undefined
-    ? html`<span class="soft">—</span>`
-    : html`<span title="${drift.text}">${drift.short}</span>`
-}
-
 function mediaCell(request: Request, links: LinkPolicy): Markup {
   const count = mediaCount(request)
   if (count === undefined) return html`<span class="soft">—</span>`
@@ -134,16 +104,10 @@ function mediaCell(request: Request, links: LinkPolicy): Markup {
   return html`<span class="media-cell" title="${count.text}">${first_media === null ? '' : thumbnail(first_media, links)} ${count.short}</span>`
 }
 
-function nextPollCell(request: Request, when: When): Markup {
-  const next = nextPoll(request, when)
-  if ('never' in next) return html``
-  return html`<div class="soft">next ${Date.parse(next.at) <= when.now.getTime() ? html`<span title="${next.at}">due now</span>` : later(next.at, when.now.toISOString())}</div>`
-}
-
 function emptyRequests(query: Query, nextCursor: string | null): Markup {
   if (nextCursor !== null)
     return html`No request on this page matches. The search ended early, because metadata takes long to read: continue with older ones.`
-  if (Object.keys(without(query, 'cursor', 'open', 'columns')).length === 0)
+  if (Object.keys(without(query, 'cursor', 'open')).length === 0)
     return html`No request is tracked yet. Submit one through <code>POST /api/generations</code>, track one with <code>POST /api/requests</code>, or wait for its webhook.`
   if (query['overdue'] === 'true')
     return html`No request is overdue. Each tracked request has ended or is younger than STUCK_AFTER_SECONDS.`
