@@ -63,8 +63,7 @@ const drills: Drill[] = [
     },
     alarms: ['credits_spent:live'],
     says: /The account of the key live has too few credits: 3 submits were refused in the last hour .*Polling and landing continue\. This alarm ends an hour after the last refusal\./,
-    behind:
-      /Add credits at the provider[\s\S]*Refused submits([\s\S]*402 insufficient_credits\s+no credits left[\s\S]*"order": 42){3}/,
+    behind: /Refused submits([\s\S]*402 insufficient_credits\s+no credits left[\s\S]*"order": 42){3}/,
   },
   {
     name: 'submits-refused',

@@ -57,7 +57,6 @@ describe('a walk through the console', () => {
       'Parked & quarantine',
       'Reconciler',
       'Keys',
-      'Costs',
       'Subscriptions',
       'Audit',
     ])

@@ -56,7 +56,7 @@ const provider = [
 const console = [
   ['router.ts'],
   ['slice-pages.ts'],
-  ['now', 'costs-page.ts', 'keys-page.ts', 'issues-page.ts', 'search-page.ts'],
+  ['now', 'keys-page.ts', 'issues-page.ts', 'search-page.ts'],
   ['parked', 'requests'],
   ['deliveries', 'reconciler-page.ts', 'audit-page.ts'],
   ['reconciler-words.ts'],

@@ -12,7 +12,7 @@ import { muteIssue } from '../on-call/issues.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { issueListSchema, listIssues, type Issue } from '../queries/issues.ts'
-import { listRefusedSubmits } from '../submitting/refusals.ts'
+import { listRefusedSubmits, type RefusedSubmit } from '../submitting/refusals.ts'
 import { usualFilters } from './parts/filter-bar.ts'
 import { listView } from './parts/list-view.ts'
 import { badge, foreign, lasting, number, shortId } from './parts/parts.ts'
@@ -35,9 +35,9 @@ export function issuesRoutes(console: ConsoleDeps): Router {
       const now = clock()
       const read = async () => {
         const listed = await listIssues(db, parseFilters(issueListSchema, without(query, 'open')), now)
-        const isOfSubmits = query['cause'] === 'submits_refused'
-        const submits = isOfSubmits ? await readWithin(db, (tx) => listRefusedSubmits(tx, now)) : []
-        return { listed, submits: submits.filter(({ status }) => status !== 402 && status !== 401) }
+        const isOfIssue = refusedOf(query['cause'])
+        const submits = isOfIssue === undefined ? [] : await readWithin(db, (tx) => listRefusedSubmits(tx, now))
+        return { listed, submits: submits.filter((submit) => isOfIssue?.(submit)) }
       }
       const fields = [
         { name: 'state', label: 'State', options: ['open', 'muted', 'closed'] },
@@ -71,6 +71,13 @@ export function issuesRoutes(console: ConsoleDeps): Router {
       if (!muted) throw unknown(req)
       res.redirect(303, path)
     })
+}
+
+/** Selects the refused submits that the issue with this cause is about; undefined if it is about none. */
+function refusedOf(cause = ''): ((submit: RefusedSubmit) => boolean) | undefined {
+  if (cause === 'submits_refused') return ({ status }) => status !== 402 && status !== 401
+  if (!cause.startsWith('credits_spent:')) return undefined
+  return ({ status, key_name }) => status === 402 && cause === `credits_spent:${key_name}`
 }
 
 const usual = { All: {}, Open: { state: 'open' }, Muted: { state: 'muted' }, Closed: { state: 'closed' } }

@@ -9,7 +9,6 @@ import { apiRouter } from '../api/router.ts'
 import { sessions } from '../domain/on-call-schema.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { auditRoutes } from './audit-page.ts'
-import { costsRoutes } from './costs-page.ts'
 import { deliveriesRoutes } from './deliveries/deliveries-page.ts'
 import { deliveryRoutes } from './deliveries/delivery-page.ts'
 import { replayRoutes } from './deliveries/replay-pages.ts'
@@ -52,7 +51,6 @@ const pages = [
   parkedRoutes,
   reconcilerRoutes,
   keysRoutes,
-  costsRoutes,
   auditRoutes,
 ]
 

@@ -14,17 +14,14 @@ export function balanceProblems({ balances: { refused, accounts }, refusedSubmit
       'Then callers must submit again. Polling and landing continue. This alarm ends an hour after the last refusal.',
     )
     const cause = `credits_spent:${keyName}`
-    return [{ severity: 'critical', text, cause, href: '/costs', affected: [keyName], count: submits }]
+    return [{ severity: 'critical', text, cause, href: issueOf(cause), affected: [keyName], count: submits }]
   })
   const ofAccounts = accounts.flatMap((account) => {
     const { keyName, credits, spentLastHour, difference } = account
-    const problem = (cause: string, text: string): Problem => ({
-      severity: 'warning',
-      text,
-      cause: `${cause}:${keyName}`,
-      href: '/costs',
-      affected: [keyName],
-    })
+    const problem = (kind: string, text: string): Problem => {
+      const cause = `${kind}:${keyName}`
+      return { severity: 'warning', text, cause, href: issueOf(cause), affected: [keyName] }
+    }
     const problems: Problem[] = []
     if (credits < spentLastHour * 24) {
       const lasts = duration((Math.max(0, credits) / spentLastHour) * 3600)

@@ -149,8 +149,6 @@ function pagesOf(ids: Scene['ids']): Scene['pages'] {
     ['verify', '/parked/verify?reason=no_matching_secret'],
     ['reconciler', '/reconciler'],
     ['keys', '/keys'],
-    ['costs', '/costs'],
-    ['costs-none', '/costs?by=key_name&until=2026-01-01T00:00:00Z'],
     ['subscriptions', '/subscriptions'],
     ['subscription-remove', '/subscriptions/gallery/remove'],
     ['audit', '/audit'],

@@ -150,7 +150,7 @@ const cases: Case[] = [
     {
       severity: 'critical',
       cause: 'credits_spent:live',
-      href: '/costs',
+      href: '/issues?cause=credits_spent%3Alive',
       affected: ['live'],
       count: 7,
       text: 'The account of the key live has too few credits: 7 submits were refused in the last hour (402 insufficient_credits), the last at 02:50. Add credits at the provider. Then callers must submit again. Polling and landing continue. This alarm ends an hour after the last refusal.',
@@ -191,7 +191,7 @@ const cases: Case[] = [
     {
       severity: 'warning',
       cause: 'balance_low:live',
-      href: '/costs',
+      href: '/issues?cause=balance_low%3Alive',
       affected: ['live'],
       text: 'The account of the key live has 235 credits left, which last about 24 h at the rate of the last hour. Add credits. The balance is read once an hour.',
     },
@@ -202,7 +202,7 @@ const cases: Case[] = [
     {
       severity: 'warning',
       cause: 'cost_differs:live',
-      href: '/costs',
+      href: '/issues?cause=cost_differs%3Alive',
       affected: ['live'],
       text: "The landed cost of 30 days differs by 12.3 % from the provider's usage of the account of the key live. Look for requests that were submitted elsewhere, or that have not landed.",
     },

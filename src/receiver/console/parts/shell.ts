@@ -38,7 +38,6 @@ const pages = [
   { href: '/parked', label: 'Parked & quarantine', counts: 'parked' },
   { href: '/reconciler', label: 'Reconciler' },
   { href: '/keys', label: 'Keys' },
-  { href: '/costs', label: 'Costs' },
   { href: '/subscriptions', label: 'Subscriptions' },
   { href: '/audit', label: 'Audit' },
 ] as const
