@@ -85,9 +85,10 @@ receiver is running, else with 0.
 })
 
 function incompleteWords({ incomplete, incomplete_capped, complete_by }: Now['backlog']): string {
-  if (complete_by === null) return 'All landed results are complete.'
+  if (incomplete === 0) return 'All landed results are complete.'
   const many = incomplete === 1 ? 'result is' : 'results are'
+  const counted = `${incomplete_capped ? 'At least ' : ''}${incomplete} ${many} incomplete.`
+  if (complete_by === null) return `${counted} They are completed once the provider answers.`
   const at = new Date(complete_by).toLocaleString('en-GB', { dateStyle: 'medium', timeStyle: 'short' })
-  const count = `${incomplete_capped ? 'At least ' : ''}${incomplete}`
-  return `${count} ${many} incomplete. The keys have calls to complete all by ${at} at the earliest.`
+  return `${counted} The keys have calls to complete all by ${at} at the earliest.`
 }

@@ -11,6 +11,8 @@ export type CallBudget = {
   submits: number
   blockedUntil: Date | undefined
   blockedReason: string | undefined
+  /** Calls of the key get no usable answer, or are refused: see key-health.ts. */
+  isFailing: boolean
   account: AccountBudget | undefined
 }
 
@@ -25,7 +27,7 @@ export type AccountBudget = {
 
 type BudgetRow = RowOf<
   typeof fetching.callBudgets,
-  'key_name' | 'blocked_until' | 'blocked_reason' | 'account_id' | 'account_limit'
+  'key_name' | 'blocked_until' | 'blocked_reason' | 'failing_since' | 'account_id' | 'account_limit'
 > &
   Pick<CallBudget, 'calls' | 'submits'> & { account_calls: number }
 
@@ -36,7 +38,7 @@ export async function callBudgets(db: Executor, now: Date): Promise<Map<string, 
       select sum(n) from unnest(${counted}) with ordinality as s(n, i)
       where slots_until - (i - 1) > ${oldest}::bigint), 0)::int`
   const rows = await db.execute<BudgetRow>(sql`
-    select key_name, blocked_until, blocked_reason, account_id, account_limit, calls,
+    select key_name, blocked_until, blocked_reason, failing_since, account_id, account_limit, calls,
       ${lately(sql`submit_slots`)} as submits, sum(calls) over (partition by account_id)::int as account_calls
     from (select *, ${lately(sql`slots`)} as calls from mediadock.call_budgets) as budgets`)
   return new Map(
@@ -47,6 +49,7 @@ export async function callBudgets(db: Executor, now: Date): Promise<Map<string, 
         submits,
         blockedUntil: row.blocked_until === null ? undefined : new Date(row.blocked_until),
         blockedReason: row.blocked_reason ?? undefined,
+        isFailing: row.failing_since !== null,
         account:
           row.account_id === null || row.account_limit === null
             ? undefined

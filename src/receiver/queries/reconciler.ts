@@ -84,7 +84,7 @@ export const backlogSchema = z
       .nullable()
       .describe(
         'The earliest time at which all incomplete results can be complete at that rate. Those that the provider ' +
-          'does not know wait longer. Null if none is incomplete.',
+          'does not know wait longer. Null if none is incomplete, or while one waits for a key whose calls fail.',
       ),
     due_capped: z.boolean().describe('True if more are due than were counted.'),
     incomplete_capped: z.boolean().describe('True if more are incomplete than were counted.'),

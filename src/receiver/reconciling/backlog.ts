@@ -15,8 +15,8 @@ export type Backlog = {
   /** How many results the keys' budgets can complete per minute, at the submit rate of the last minute. */
   per_minute: number
   /**
-   * The earliest time at which all incomplete results can be complete; null if none is incomplete. A result that the
-   * provider does not know yet waits longer.
+   * The earliest time at which all incomplete results can be complete. A result that the provider does not know yet
+   * waits longer. Null if none is incomplete, or while one waits for a key whose calls fail.
    */
   complete_by: string | null
   /** True if more are due, or incomplete, than were counted. */
@@ -66,6 +66,7 @@ export async function readBacklog(
     const begins = Math.max(now.getTime(), budgets.get(name)?.blockedUntil?.getTime() ?? 0)
     return begins + Math.ceil((count * 60) / perMinute(name)) * 1000
   })
+  const waitsForKey = [...incompleteByQueue].some(([name, count]) => count > 0 && budgets.get(name)?.isFailing)
   const usable = keys.all.filter(isUsable)
   return {
     due: sum([...dueByQueue.values()]),
@@ -73,7 +74,7 @@ export async function readBacklog(
     minutes: Math.ceil(Math.max(0, ...[...dueByQueue].map(([name, count]) => count / perMinute(name)))),
     incomplete,
     per_minute: sum(usable.map(({ name }) => perMinute(name))),
-    complete_by: incomplete === 0 ? null : new Date(Math.max(...ends)).toISOString(),
+    complete_by: incomplete === 0 || waitsForKey ? null : new Date(Math.max(...ends)).toISOString(),
     due_capped: due.some((one) => one.due > maxCounted),
     incomplete_capped: scheduled.some((one) => one.incomplete > maxCounted),
   }

@@ -193,6 +193,8 @@ describe('the reconciler', () => {
     expect(beside.backlog.per_minute).toBe(16)
     expect(beside.atLeast).toBeLessThanOrEqual(30_000)
     expect(beside.atMost).toBeGreaterThanOrEqual(30_000)
+    await database.sql`update mediadock.call_budgets set failing_since = now() where key_name = 'live'`
+    expect((await estimate()).backlog).toMatchObject({ incomplete: 3, complete_by: null })
     await narrow.stop()
   })
 })

@@ -158,14 +158,17 @@ function tilesOf(now: Now): Record<'received' | 'verified' | 'landed' | 'complet
         label: 'Incomplete results',
         value: `${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`,
         href: '/reconciler',
-        note:
-          backlog.complete_by === null
-            ? 'none waits for its full result'
-            : html`all complete at ${time(backlog.complete_by, 'seconds')} at the earliest`,
+        note: completing(backlog),
       },
       quotaTile(keys),
     ],
   }
+}
+
+function completing({ incomplete, complete_by: completeBy }: Now['backlog']): Markup | string {
+  if (incomplete === 0) return 'none waits for its full result'
+  if (completeBy === null) return 'completed once the provider answers'
+  return html`all complete at ${time(completeBy, 'seconds')} at the earliest`
 }
 
 /** Why overdue requests are not due for a poll. */
