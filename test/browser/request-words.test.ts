@@ -147,7 +147,7 @@ describe('times in words', () => {
 
   it('counts media only of completed requests, and shows when there may be more', () => {
     expect(mediaCount(open)).toBeUndefined()
-    expect(mediaCount(landed)?.short).toBe('1 of ?')
+    expect(mediaCount(landed)?.short).toBe('1 so far')
     expect(mediaCount({ ...landed, media_items: 4, media_complete: true })?.short).toBe('4 of 4')
     expect(mediaCount({ ...landed, media_items: 4, media_gone: 1, media_complete: true })?.short).toBe('4 of 4, 1 gone')
   })

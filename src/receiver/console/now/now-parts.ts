@@ -128,10 +128,10 @@ function resultCard(result: Result, links: LinkPolicy): Markup {
   </article>`
 }
 
-/** The number of items, if it is not one: `4 items`, or `1 of ?` while only a webhook's item is known. */
+/** The number of items, if it is not one: `4 items`, or `1 so far` while only a webhook's item is known. */
 function itemsOf({ media, media_items, media_complete }: Result): Markup | '' {
   if (!media_complete && media.length > 0)
-    return html` · <span title="incomplete: only the item from the webhook is known">${media_items} of ?</span>`
+    return html` · <span title="incomplete: only the item from the webhook is known">${media_items} so far</span>`
   return media_items > 1 ? html` · ${media_items} items` : ''
 }
 

@@ -94,7 +94,7 @@ export function mediaCount(request: Request): { short: string; text: string } | 
   const gone = media_gone === 0 ? '' : `, ${media_gone} gone`
   if (media_complete) return { short: `${media_items} of ${media_items}${gone}`, text: 'the list of media is complete' }
   return {
-    short: `${media_items} of ?${gone}`,
+    short: `${media_items} so far${gone}`,
     text: "only the item from the webhook is known; the provider's result may have more",
   }
 }
