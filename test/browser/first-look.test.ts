@@ -104,7 +104,7 @@ it.runIf(long)('an unreachable provider is shown on the first page, and no run i
   const page = await open()
   const banner = wrong(page).locator('[data-cause=provider_unreachable]')
   await banner.getByText(/^The provider has given no usable answer since \d\d:\d\d \(answered 503\)\.$/).waitFor()
-  await banner.getByText(/^3 results are not complete\. Calls without an answer are retried within 5 minutes/).waitFor()
+  await banner.getByText(/^3 results are not complete\. Polls go on: one about every 5 s/).waitFor()
   await shoot(page, 'look-provider')
   await track(database, { ago: 600 })
   await banner.getByRole('link').click()

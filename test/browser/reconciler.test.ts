@@ -141,7 +141,7 @@ describe('the reconciler', () => {
     expect(await rows(page).count()).toBe(2)
     expect(await rows(page).first().innerText()).toContain(nasty)
     expect(await rows(page).nth(1).innerText()).toMatch(
-      /1\u202f200 requests polled, 1\u202f190 landed, 7 failed, 3 postponed \(3 by 429\)\s+2\ss/,
+      /1\u202f197 requests polled, 1\u202f190 landed, 7 failed, 3 postponed \(3 by 429\)\s+2\ss/,
     )
     await page.getByRole('link', { name: 'Older' }).click()
     await page.waitForURL(/cursor=/)

@@ -23,7 +23,7 @@ export function noAnswer({ source_name, failing_since, failed, detail }: Failing
   const isOther = source_name !== defaultSourceName
   const last = detail === null ? '' : html`, the last: ${foreign(detail, 200)}`
   return problem(
-    html`The ${isOther ? html`source <b>${foreign(source_name)}</b>` : 'provider'} has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row failed${last}. Check its status, and that ${isOther ? 'the URL of its API' : html`GENERATION_API_URL (${foreign(apiUrl, 200)})`} is reachable from here. Calls without an answer are retried within 5 minutes. At the first answer, all requests that wait are polled.`,
+    html`The ${isOther ? html`source <b>${foreign(source_name)}</b>` : 'provider'} has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row failed${last}. Check its status, and that ${isOther ? 'the URL of its API' : html`GENERATION_API_URL (${foreign(apiUrl, 200)})`} is reachable from here. Polls go on: one about every 5 s, and each request within 5 minutes. At the first answer, all requests that wait are polled.`,
   )
 }
 
@@ -49,15 +49,18 @@ export function runWords(run: ReconcileRunRow): Markup {
 export function counts(run: ReconcileRunRow): string {
   const { scanned, landed, running, not_found, failed, postponed, rate_limited } = run
   if (scanned === 0) return 'no poll was scheduled by then'
-  const unchanged = scanned - landed - running - not_found - failed - postponed
+  const polled = scanned - postponed
+  const unchanged = polled - landed - running - not_found - failed
   const parts = [
-    `${requests(scanned)} polled`,
+    polled > 0 ? `${requests(polled)} polled` : '',
     landed > 0 ? `${number(landed)} landed` : '',
     unchanged > 0 ? `${number(unchanged)} known already` : '',
     running > 0 ? `${number(running)} not finished at the provider` : '',
     not_found > 0 ? `${number(not_found)} unknown to the provider` : '',
     failed > 0 ? `${number(failed)} failed` : '',
-    postponed > 0 ? `${number(postponed)} postponed${rate_limited > 0 ? ` (${number(rate_limited)} by 429)` : ''}` : '',
+    postponed > 0
+      ? `${polled > 0 ? number(postponed) : requests(postponed)} postponed${rate_limited > 0 ? ` (${number(rate_limited)} by 429)` : ''}`
+      : '',
   ]
   return parts.filter((part) => part !== '').join(', ')
 }

@@ -143,7 +143,7 @@ function failingSourceProblem(
   const text = sentences(
     `The ${isOther ? `source ${name}` : 'provider'} has given no usable answer since ${clockTime(since, now)}${detail === null ? '' : ` (${detail})`}.`,
     effects === '' ? '' : `${effects.slice(0, 1).toUpperCase()}${effects.slice(1)}.`,
-    'Calls without an answer are retried within 5 minutes, and the first usable answer ends this alarm.',
+    'Polls go on: one about every 5 s, and each request within 5 minutes. The first usable answer ends this alarm.',
     `Check ${isOther ? 'its' : "the provider's"} status,`,
     `and that ${isOther ? 'the URL of its API' : `GENERATION_API_URL (${numbers.generationApiUrl})`} is reachable.`,
     isOther ? '' : safeMeanwhile(numbers.waitingSubmits),

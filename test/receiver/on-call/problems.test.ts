@@ -430,7 +430,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: "The provider has given no usable answer since 02:57 (answered 503). Calls without an answer are retried within 5 minutes, and the first usable answer ends this alarm. Check the provider's status, and that GENERATION_API_URL (https://api.example) is reachable. Nothing is lost: results wait at the provider, and submits wait here. A submit expires after 23.5 h.",
+      text: "The provider has given no usable answer since 02:57 (answered 503). Polls go on: one about every 5 s, and each request within 5 minutes. The first usable answer ends this alarm. Check the provider's status, and that GENERATION_API_URL (https://api.example) is reachable. Nothing is lost: results wait at the provider, and submits wait here. A submit expires after 23.5 h.",
     },
   ],
   [
@@ -444,7 +444,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: "The provider has given no usable answer since 2026-03-03 22:00. 5 requests are overdue and 9 results are not complete. Calls without an answer are retried within 5 minutes, and the first usable answer ends this alarm. Check the provider's status, and that GENERATION_API_URL (https://api.example) is reachable. Nothing is lost: results wait at the provider, and submits wait here. A submit expires after 23.5 h.",
+      text: "The provider has given no usable answer since 2026-03-03 22:00. 5 requests are overdue and 9 results are not complete. Polls go on: one about every 5 s, and each request within 5 minutes. The first usable answer ends this alarm. Check the provider's status, and that GENERATION_API_URL (https://api.example) is reachable. Nothing is lost: results wait at the provider, and submits wait here. A submit expires after 23.5 h.",
     },
   ],
   [
@@ -454,7 +454,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'provider_unreachable:pictures',
       href: '/reconciler',
-      text: 'The source pictures has given no usable answer since 02:57 (answered 503). 2 requests are overdue. Calls without an answer are retried within 5 minutes, and the first usable answer ends this alarm. Check its status, and that the URL of its API is reachable.',
+      text: 'The source pictures has given no usable answer since 02:57 (answered 503). 2 requests are overdue. Polls go on: one about every 5 s, and each request within 5 minutes. The first usable answer ends this alarm. Check its status, and that the URL of its API is reachable.',
     },
   ],
   [
