@@ -16,6 +16,7 @@ import {
   tile,
   wrong,
 } from './support/now-page.ts'
+import { track } from './support/request-world.ts'
 
 startReceiverForEach()
 
@@ -81,7 +82,8 @@ describe('what is wrong', () => {
   })
 
   it('lists problems, the worst first, each with a link to act on it, and is calm again when they are solved', async () => {
-    for (let n = 0; n < 3; n += 1) await deliver(receiver.webhookUrl, okImage().body, forged)
+    const ours = await track(database)
+    for (const id of [ours, undefined, undefined]) await deliver(receiver.webhookUrl, okImage(id).body, forged)
     await deliver(receiver.webhookUrl, Buffer.from('{"not": "ours"}'))
     await logged(4)
     await eventually(async () => (await database.sql`select from mediadock.known_senders`).length > 0)

@@ -12,18 +12,21 @@ type Group = Pick<Failing, 'outcome' | 'reason'> & { failing?: Failing | undefin
 export function refusalProblems(numbers: Numbers): Problem[] {
   return groupsOf(numbers).map((group) => {
     const { failing, outcome, reason, giveUps } = group
-    const about = {
+    const own = giveUps.filter(({ request_status: status }) => status !== null)
+    const keys = [...new Set(own.flatMap(({ request_key_name: name }) => (name === null ? [] : [name])))]
+    const effect = effectOf(group, numbers)
+    const isForeign = outcome === 'refused' && own.length === 0
+    const text = isForeign
+      ? sentences(effect, doubtOf(group))
+      : sentences(effect, ownText(group, own.length, keys), deadlineOf(group, numbers.now))
+    return {
+      severity: severityOf(group, { isForeign, numbers }),
+      text,
       cause: `${outcome}:${reason ?? 'unknown'}`,
       count: failing?.arrivals ?? giveUps.length,
       href: hrefOf(group),
+      ...(keys.length > 0 && { affected: keys }),
     }
-    if (failing && !failing.vouched) {
-      const doubt = 'Nothing authentic arrived in this time: the secret is missing here, or a stranger is probing.'
-      return { severity: 'warning', text: `${effectOf(group, numbers)} ${doubt}`, ...about }
-    }
-    const keys = keysOf(group)
-    const text = sentences(effectOf(group, numbers), keysText(group, keys), deadlineOf(group, keys, numbers.now))
-    return { severity: severityOf(group, numbers), text, ...about, ...(keys.length > 0 && { affected: keys }) }
   })
 }
 
@@ -49,14 +52,17 @@ function totalOf({ arrivals }: Failing, { recent, strangers }: Numbers): number 
   return Math.max(1, arrivals, recent.arrivals - strangers.arrivals)
 }
 
-function severityOf({ failing, outcome, reason, giveUps }: Group, numbers: Numbers): Problem['severity'] {
-  if (failing && outcome === 'unavailable') return 'critical'
+/** Anyone can post from the address of a known sender, so only webhooks for a request that waits here are critical. */
+function severityOf(
+  { failing, giveUps }: Group,
+  { isForeign, numbers }: { isForeign: boolean; numbers: Numbers },
+): Problem['severity'] {
   // Adding a secret and verifying again takes less than this.
   const soon = numbers.now.getTime() + 10 * 60_000
   const isLostSoon = giveUps.some((one) => !one.given_up && Date.parse(one.last_attempt_at) <= soon)
+  if (!isForeign) return failing || isLostSoon ? 'critical' : 'warning'
   // A single scanner or replayed sample stays below this share.
   const isMany = failing !== undefined && failing.arrivals / totalOf(failing, numbers) >= 0.02
-  if (isLostSoon || (isMany && reason === 'no_matching_secret')) return 'critical'
   return isMany || giveUps.length > 0 ? 'warning' : 'notice'
 }
 
@@ -72,42 +78,50 @@ function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: Numbers
   return `${failing.arrivals} of ${count(total, 'arrival', 'arrivals')} in the last ${numbers.recent.minutes} minutes ${were} ${what}: ${why}.`
 }
 
-/** The keys of the requests that the webhooks name. An operator should check their secrets. */
-function keysOf({ giveUps }: Group): string[] {
-  return [...new Set(giveUps.flatMap(({ request_key_name: name }) => (name === null ? [] : [name])))]
+/** The doubt about refused webhooks that name no request that waits here. */
+function doubtOf({ failing, reason, giveUps }: Group): string {
+  const isOne = (failing?.arrivals ?? giveUps.length) === 1
+  return sentences(
+    isOne
+      ? 'It names no request that waits here: a stranger may be sending it.'
+      : 'They name no request that waits here: a stranger may be sending them.',
+    reason === 'no_matching_secret'
+      ? `If the provider has a key whose secret is missing here, add it, then verify ${isOne ? 'it' : 'them'} again.`
+      : '',
+  )
 }
 
 /** Webhooks that name waiting requests are probably the provider's. */
-function keysText({ reason, giveUps }: Group, keys: readonly string[]): string {
-  if (keys.length === 0) return ''
-  const named = giveUps.filter(({ request_key_name: name }) => name !== null).length
-  const which = `${keys.length === 1 ? 'the key' : 'the keys'} ${keys.join(', ')}`
+function ownText({ reason, giveUps }: Group, named: number, keys: readonly string[]): string {
+  if (named === 0) return ''
+  const isOneKey = keys.length === 1
+  const which = keys.length === 0 ? '' : ` of ${isOneKey ? 'the key' : 'the keys'} ${keys.join(', ')}`
   const all = named === giveUps.length ? 'All ' : ''
   const name =
     named === 1
-      ? `1 is for our own request of ${which}, which waits for its result`
-      : `${all}${named} are for our own requests of ${which}, which wait for their results`
-  if (reason !== 'no_matching_secret') return `${name}.`
-  return `${name}: ${keys.length === 1 ? "the key's secret was" : "the keys' secrets were"} probably replaced at the provider.`
+      ? `1 is for our own request${which}, which waits for its result`
+      : `${all}${named} are for our own requests${which}, which wait for their results`
+  if (reason !== 'no_matching_secret' || keys.length === 0) return `${name}.`
+  return `${name}: ${isOneKey ? "the key's secret was" : "the keys' secrets were"} probably replaced at the provider.`
 }
 
-const addSecret = 'Add the key with its new secret beside the old one'
-
 /** When the provider will stop sending the webhooks, by its schedule. */
-function deadlineOf({ reason, giveUps }: Group, keys: readonly string[], now: Date): string {
+function deadlineOf({ reason, giveUps }: Group, now: Date): string {
   const [first, ...others] = giveUps.filter(({ given_up }) => !given_up)
   const past = giveUps.filter(({ given_up }) => given_up).length
   const lost = past === 0 ? '' : `By the provider's schedule, ${past} will not be sent again.`
   if (first === undefined) return lost === '' ? '' : `${lost} The reconciler polls their tracked requests.`
   const seconds = Math.max(0, (Date.parse(first.last_attempt_at) - now.getTime()) / 1000)
   const them = others.length === 0 ? 'it' : 'them'
-  const attempt = `final attempt${others.length === 0 ? '' : ' for the first of these'} is in ${duration(seconds)}.`
-  const which = keys.length > 0 ? `The provider's ${attempt}` : `If the provider sent ${them}, its ${attempt}`
   const after =
     reason === 'no_matching_secret'
-      ? `${addSecret}, then verify ${them} again. The quarantine keeps ${them}.`
+      ? `Add the key with its new secret beside the old one, then verify ${them} again. The quarantine keeps ${them}.`
       : 'After it, only the poll of a tracked request brings the result.'
-  return sentences(which, after, lost)
+  return sentences(
+    `The provider's final attempt${others.length === 0 ? '' : ' for the first of these'} is in ${duration(seconds)}.`,
+    after,
+    lost,
+  )
 }
 
 function hrefOf({ outcome, reason }: Group): string {

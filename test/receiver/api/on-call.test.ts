@@ -280,7 +280,9 @@ describe('the give-up clock', () => {
 describe('what is wrong', () => {
   it('is empty at first, then lists refused deliveries with cause, start and a link', async () => {
     expect(await get('/api/problems')).toEqual({ data: [] })
-    await refuse()
+    const { body, requestId } = failed()
+    await call(receiver, 'POST /api/requests', { body: { request_id: requestId } })
+    await refuse(randomUUID(), body)
     await deliver(receiver.webhookUrl, failed().body, { t: nowSeconds() - 900 })
     await deliver(receiver.webhookUrl, failed().body)
     await eventually(async () => (await database.sql`select from mediadock.arrivals`).length === 3)

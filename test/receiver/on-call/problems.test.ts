@@ -259,10 +259,10 @@ const cases: Case[] = [
     'many refused for lack of a secret',
     refusedFor('no_matching_secret', 12),
     {
-      severity: 'critical',
+      severity: 'warning',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: '12 of 100 arrivals in the last 5 minutes were refused: no secret matches.',
+      text: '12 of 100 arrivals in the last 5 minutes were refused: no secret matches. They name no request that waits here: a stranger may be sending them. If the provider has a key whose secret is missing here, add it, then verify them again.',
     },
   ],
   [
@@ -272,7 +272,7 @@ const cases: Case[] = [
       severity: 'notice',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: '1 of 100 arrivals in the last 5 minutes was refused: no secret matches.',
+      text: '1 of 100 arrivals in the last 5 minutes was refused: no secret matches. It names no request that waits here: a stranger may be sending it. If the provider has a key whose secret is missing here, add it, then verify it again.',
     },
   ],
   [
@@ -282,7 +282,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'refused:timestamp_too_old',
       href: '/parked?reason=timestamp_too_old',
-      text: '50 of 100 arrivals in the last 5 minutes were refused: the signed time is too old.',
+      text: '50 of 100 arrivals in the last 5 minutes were refused: the signed time is too old. They name no request that waits here: a stranger may be sending them.',
     },
   ],
   [
@@ -290,7 +290,7 @@ const cases: Case[] = [
     {
       ...refusedFor('no_matching_secret', 1),
       giveUps: [
-        { ...giveUp, request_key_name: 'live' },
+        { ...giveUp, request_status: 'IN_QUEUE', request_key_name: 'live' },
         { ...giveUp, given_up: true },
       ],
     },
@@ -309,7 +309,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'refused:some_new_cause',
       href: '/parked?reason=some_new_cause',
-      text: '50 of 100 arrivals in the last 5 minutes were refused: some new cause.',
+      text: '50 of 100 arrivals in the last 5 minutes were refused: some new cause. They name no request that waits here: a stranger may be sending them.',
     },
   ],
   [
@@ -319,7 +319,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'refused:a&b=c',
       href: '/parked?reason=a%26b%3Dc',
-      text: '50 of 100 arrivals in the last 5 minutes were refused: a&b=c.',
+      text: '50 of 100 arrivals in the last 5 minutes were refused: a&b=c. They name no request that waits here: a stranger may be sending them.',
     },
   ],
   [
@@ -359,13 +359,33 @@ const cases: Case[] = [
     },
   ],
   [
-    'a webhook that the provider will soon give up',
-    { giveUps: [giveUp] },
+    'a webhook for our own request that is tracked without a key',
+    { giveUps: [{ ...giveUp, request_status: 'IN_PROGRESS' }] },
     {
       severity: 'critical',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: '1 webhook was refused and not accepted since: no secret matches. If the provider sent it, its final attempt is in 5 min. Add the key with its new secret beside the old one, then verify it again. The quarantine keeps it.',
+      text: "1 webhook was refused and not accepted since: no secret matches. 1 is for our own request, which waits for its result. The provider's final attempt is in 5 min. Add the key with its new secret beside the old one, then verify it again. The quarantine keeps it.",
+    },
+  ],
+  [
+    'three forged webhooks, also just before a provider would give them up',
+    { ...refusedFor('no_matching_secret', 3), giveUps: [giveUp, giveUp, giveUp] },
+    {
+      severity: 'warning',
+      cause: 'refused:no_matching_secret',
+      href: '/parked?reason=no_matching_secret',
+      text: '3 of 100 arrivals in the last 5 minutes were refused: no secret matches. They name no request that waits here: a stranger may be sending them. If the provider has a key whose secret is missing here, add it, then verify them again.',
+    },
+  ],
+  [
+    'an unknown webhook that would soon be given up',
+    { giveUps: [giveUp] },
+    {
+      severity: 'warning',
+      cause: 'refused:no_matching_secret',
+      href: '/parked?reason=no_matching_secret',
+      text: '1 webhook was refused and not accepted since: no secret matches. It names no request that waits here: a stranger may be sending it. If the provider has a key whose secret is missing here, add it, then verify it again.',
     },
   ],
   [
@@ -380,7 +400,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: "2 webhooks were refused and not accepted since: no secret matches. By the provider's schedule, 2 will not be sent again. The reconciler polls their tracked requests.",
+      text: "2 webhooks were refused and not accepted since: no secret matches. 1 is for our own request, which waits for its result. By the provider's schedule, 2 will not be sent again. The reconciler polls their tracked requests.",
     },
   ],
   [
@@ -390,7 +410,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: "At least 200 webhooks were refused and not accepted since: no secret matches. By the provider's schedule, 200 will not be sent again. The reconciler polls their tracked requests.",
+      text: 'At least 200 webhooks were refused and not accepted since: no secret matches. They name no request that waits here: a stranger may be sending them. If the provider has a key whose secret is missing here, add it, then verify them again.',
     },
   ],
   [
@@ -527,7 +547,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: '100 of 100 arrivals in the last 5 minutes were refused: no secret matches. Nothing authentic arrived in this time: the secret is missing here, or a stranger is probing.',
+      text: '100 of 100 arrivals in the last 5 minutes were refused: no secret matches. They name no request that waits here: a stranger may be sending them. If the provider has a key whose secret is missing here, add it, then verify them again.',
     },
   ],
   [
