@@ -6,22 +6,12 @@ import { database, minutes, open, receiver, startReceiverForEach, tile } from '.
 startReceiverForEach()
 
 describe('the stages of a webhook', () => {
-  it('are shown with their last hour above the chart of arrivals, without scrolling', async () => {
-    const gone = { 'refused/no_matching_secret': 2, unavailable: 1 }
-    await minutes({ ago: 30, arrivals: { accepted: 7, 'parked/not_json': 1, ...gone }, overdue: 4 }, { ago: 29 })
-    for (const ago of [28, 27, 26]) await minutes({ ago })
+  it('are shown above the chart of arrivals, without scrolling', async () => {
+    await minutes({ ago: 30, arrivals: { accepted: 7, 'parked/not_json': 1 } }, { ago: 29 })
     const page = await open()
-    const names = ['Received', 'Verified', 'Landed', 'Complete']
-    const stages = names.map((name) => page.getByRole('region', { name, exact: true }))
     await page.getByText('Nothing is wrong').waitFor()
-    // The receiver itself writes of the minute before this one.
-    const lines = await Promise.all(stages.map((stage) => stage.getByRole('img').getAttribute('aria-label')))
-    expect(lines.map((line) => line?.replaceAll('\u00a0', ' '))).toEqual([
-      expect.stringMatching(/^Arrivals a minute: from 11 to (10|0) in (5|29|3\d) min, at most 11$/),
-      expect.stringMatching(/^Authentic arrivals a minute: from 8 to (10|0) in (5|29|3\d) min, at most 10$/),
-      expect.stringMatching(/^Results landed a minute: from 8 to (8|0) in (5|29|3\d) min, at most 8$/),
-      expect.stringMatching(/^Overdue requests: from 4 to 0 in (5|29|3\d) min, at most 4$/),
-    ])
+    for (const name of ['Received', 'Verified', 'Landed', 'Complete'])
+      await page.getByRole('region', { name, exact: true }).waitFor()
     await page.locator('.plot canvas').first().waitFor()
     const plot = await page.locator('.plot').first().boundingBox()
     expect((plot?.y ?? 0) + (plot?.height ?? 0)).toBeLessThanOrEqual(800)

@@ -18,7 +18,6 @@ import { listView } from './parts/list-view.ts'
 import { badge, foreign, lasting, number, shortId } from './parts/parts.ts'
 import { refusedSubmitsCard } from './parts/refused-submits.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
-import { sparkline } from './parts/sparkline.ts'
 import { queryOf, without, type Query } from './parts/url.ts'
 
 const path = '/issues'
@@ -107,7 +106,7 @@ function issueRow(issue: Issue, now: Date): Row {
       html`<div class="detail wrapped">${href.startsWith(path) ? html`<bdi>${text}</bdi>` : html`<a href="${href}"><bdi>${text}</bdi></a>`}
         <div class="soft"><span class="mono">${foreign(cause, 80)}</span>${affected.length === 0 ? '' : html` · ${affectedList(affected)}`}${muted_until === null ? '' : html` · muted until ${time(muted_until)} by ${foreign(muted_by, 40)}`}</div></div>`,
       html`${moment(opened_at)}<div class="soft">${lasting(until.getTime() - Date.parse(opened_at))}</div>${worsened_at === null ? '' : html`<div class="soft">worse since ${time(worsened_at, 'seconds')}</div>`}${closed_at === null ? '' : html`<div class="soft">until ${time(closed_at)}</div>`}`,
-      html`${number(count)}${count === null ? '' : html` ${itemsOf(cause, count)}`}${peak === null || peak === count ? '' : html`<div class="soft">peak ${number(peak)}</div>`} ${sparkline(issue)}`,
+      html`${number(count)}${count === null ? '' : html` ${itemsOf(cause, count)}`}${peak === null || peak === count ? '' : html`<div class="soft">peak ${number(peak)}</div>`}`,
       state === 'closed' ? '' : muteForm(issue),
     ],
   }

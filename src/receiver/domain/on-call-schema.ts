@@ -112,7 +112,7 @@ export const issues = mediadock.table(
     count: integer(),
     /** The highest count so far. */
     peak: integer(),
-    /** The highest count of each `sample_seconds` since the issue opened; null for intervals without a count. */
+    /** Counts over time of an earlier version. Neither is read or written any more. */
     samples: integer()
       .array()
       .notNull()

@@ -14,8 +14,6 @@ const i = columnsOf(onCall.issues, 'i')
  * at double, a solved one alarms for twice as long.
  */
 export const closeAfterSeconds = 60
-/** The most counts that an issue keeps. At the limit, pairs are merged, so each count covers twice the time. */
-const maxSamples = 60
 
 const written = [
   'cause',
@@ -24,7 +22,6 @@ const written = [
   'href',
   'count',
   'peak',
-  'samples',
   'affected',
   'opened_at',
   'seen_at',
@@ -70,7 +67,7 @@ export async function noteIssues(
     -- Ordered by cause, so that two replicas never deadlock.
     noted as (
       insert into mediadock.issues as i (${list(issues, ...written, 'muted_until', 'muted_by')})
-      select cause, severity, text, href, count, count, array[count], affected, ${at}, ${at},
+      select cause, severity, text, href, count, count, affected, ${at}, ${at},
         case when ${tells}::boolean and severity <> 'notice' and muted.until is null then 'opened' end, ${at},
         case when severity <> 'notice' then coalesce(count, 0) end, muted.until, muted.by
       from seen left join lateral (
@@ -80,7 +77,7 @@ export async function noteIssues(
       ) as muted on true order by cause
       on conflict (cause) where closed_at is null do update set
         severity = excluded.severity, text = excluded.text, href = excluded.href, count = excluded.count, affected = excluded.affected,
-        peak = greatest(${i.peak}, excluded.count), (samples, sample_seconds) = ${samplesAt(at)}, seen_at = greatest(${i.seen_at}, excluded.seen_at),
+        peak = greatest(${i.peak}, excluded.count), seen_at = greatest(${i.seen_at}, excluded.seen_at),
         worsened_at = case when ${isWorse} then ${at} else ${i.worsened_at} end,
         muted_until = case when ${rises} then null else ${i.muted_until} end,
         untold = case when not ${isTold} then ${i.untold} when ${i.untold} = 'opened' or ${i.told_count} is null then 'opened' else 'worsened' end,
@@ -100,29 +97,6 @@ export async function noteIssues(
     )
     select (select count(*)::int from noted where is_new) as opened, (select count(*)::int from closed) as closed`)
   return rows[0] ?? { opened: 0, closed: 0 }
-}
-
-/**
- * Adds a count to the samples of an issue, placed by the time since it opened. Of several
- * counts for one sample the highest is kept. When there are too many samples, each two are merged into the higher one.
- */
-function samplesAt(at: SQL): SQL {
-  return sql`(
-    select (
-      select array_agg(most order by slot) from (
-        select slot, max(value) as most from (
-          select (nth - 1) * ${i.sample_seconds} / seconds, value from unnest(${i.samples}) with ordinality as earlier (value, nth)
-          union all select elapsed / seconds, excluded.count
-          union all select gap, null from generate_series(0, elapsed / seconds) as gap
-        ) as counted (slot, value) group by slot
-      ) as merged
-    ), seconds
-    from (
-      select elapsed, ${i.sample_seconds} * case when elapsed / ${i.sample_seconds} < ${maxSamples} then 1
-        else power(2, ceil(log(2, (elapsed / ${i.sample_seconds} + 1)::numeric / ${maxSamples})))::int end as seconds
-      from (select greatest(0, floor(extract(epoch from ${at} - ${i.opened_at})))::bigint as elapsed) as since
-    ) as scale
-  )`
 }
 
 /**

@@ -18,10 +18,6 @@ export const issueSchema = z
     href: z.string().describe('The console page that shows the problem and the actions against it.'),
     count: z.int().nullable().describe('The number of items concerned, as last seen.'),
     peak: z.int().nullable().describe('The highest count so far.'),
-    samples: z
-      .array(z.int().nullable())
-      .describe('The highest count of each `sample_seconds` since it opened; null without a count.'),
-    sample_seconds: z.int(),
     affected: z.array(z.string()).describe('The keys, senders, roles, subscriptions or requests concerned.'),
     opened_at: z.iso.datetime(),
     seen_at: z.iso.datetime().describe('When the problem was last present.'),
@@ -44,7 +40,15 @@ type IssueQuery = z.infer<typeof issueListSchema>
 
 const order: Order = { at: issues.opened_at, id: issues.id }
 
-const { untold: _untold, tell_at: _at, tell_tries: _tries, told_count: _told, ...shown } = getTableColumns(issues)
+const {
+  untold: _untold,
+  tell_at: _at,
+  tell_tries: _tries,
+  told_count: _told,
+  samples: _samples,
+  sample_seconds: _seconds,
+  ...shown
+} = getTableColumns(issues)
 type Row = Pick<typeof issues.$inferSelect, keyof typeof shown>
 
 /** Lists open and closed issues, newest first. */
@@ -76,12 +80,10 @@ export async function openIssues(tx: Executor, now: Date): Promise<Issue[]> {
   return rows.map((row) => toIssue(row, now))
 }
 
-function toIssue({ samples, muted_until, muted_by, ...row }: Row, now: Date): Issue {
+function toIssue({ muted_until, muted_by, ...row }: Row, now: Date): Issue {
   const isMuted = muted_until !== null && Date.parse(muted_until) > now.getTime()
   return {
     ...row,
-    // The driver turns a NULL in an array of numbers into NaN.
-    samples: samples.map((count) => (Number.isNaN(count) ? null : count)),
     state: row.closed_at !== null ? 'closed' : isMuted ? 'muted' : 'open',
     muted_until: isMuted ? muted_until : null,
     muted_by: isMuted ? muted_by : null,

@@ -54,12 +54,10 @@ export const logged = (count: number) =>
   eventually(async () => (await database.sql`select from mediadock.arrivals`).length >= count)
 
 /** Figures of the last minutes, as the loop writes them. */
-export async function minutes(
-  ...rows: { ago: number; arrivals?: Record<string, number>; overdue?: number }[]
-): Promise<void> {
+export async function minutes(...rows: { ago: number; arrivals?: Record<string, number> }[]): Promise<void> {
   const { sql } = database
-  for (const { ago, arrivals = { accepted: 10 }, overdue = 0 } of rows) {
+  for (const { ago, arrivals = { accepted: 10 } } of rows) {
     await sql`insert into mediadock.minutes (minute, written_at, arrivals, ack_p50_ms, ack_p95_ms, landed, landing_p50_seconds, landing_p95_seconds, inbox_pending, inbox_oldest_seconds, overdue)
-      values (date_trunc('minute', now()) - make_interval(mins => ${ago}), now(), ${JSON.stringify(arrivals)}::text::jsonb, 3, 9.26, 8, 0.5, 1.234, 4, 2, ${overdue}) on conflict (minute) do update set arrivals = excluded.arrivals`
+      values (date_trunc('minute', now()) - make_interval(mins => ${ago}), now(), ${JSON.stringify(arrivals)}::text::jsonb, 3, 9.26, 8, 0.5, 1.234, 4, 2, 0) on conflict (minute) do update set arrivals = excluded.arrivals`
   }
 }

@@ -77,38 +77,6 @@ describe.each(usualServers)('problems kept as issues, on the %s server', (server
     expect(closed.reduce((sum, one) => sum + one.closed, 0)).toBe(20)
   })
 
-  it('keeps the highest count of each ten seconds, and null without a count', async () => {
-    const counted = async () =>
-      (await database.sql`select to_jsonb(samples) as samples, sample_seconds from mediadock.issues`).map(
-        ({ samples, sample_seconds }) => [samples, sample_seconds],
-      )
-    for (const [seconds, count] of [
-      [0, 3],
-      [4, 5],
-      [9, 4],
-      [12, 7],
-      [45, 2],
-    ] as const)
-      await note(seconds, problem('overdue', { count }))
-    expect(await counted()).toEqual([[[5, 7, null, null, 2], 10]])
-    // Two replicas that count at once make one sample, and a slow clock adds none.
-    await Promise.all([
-      note(50, problem('overdue', { count: 1 })),
-      note(50, problem('overdue', { count: 6 })),
-      note(-5, problem('overdue', { count: 9 })),
-    ])
-    expect(await counted()).toEqual([[[9, 7, null, null, 2, 6], 10]])
-    await note(599, problem('overdue', { count: 1 }))
-    expect((await counted())[0]?.[0]).toHaveLength(60)
-    await note(600, problem('overdue', { count: 8 }))
-    expect(await counted()).toEqual([[[9, null, 6, ...Array(26).fill(null), 1, 8], 20]])
-    // Nothing was counted for three days.
-    await note(259_200, problem('overdue', { count: 4 }))
-    const [[samples, seconds] = []] = await counted()
-    expect([samples.slice(0, 2), samples.at(-1), seconds]).toEqual([[9, null], 4, 5120])
-    expect(samples.length).toBe(Math.floor(259_200 / 5120) + 1)
-  })
-
   it('posts nothing for severity notice, or for a muted issue until it becomes more severe', async () => {
     await note(0, problem('strangers', { severity: 'notice', count: 200 }), problem('overdue', { count: 5 }))
     await database.sql`update mediadock.issues set muted_until = ${at(3600)}, untold = null where cause = 'overdue'`
@@ -166,14 +134,6 @@ it('posts a notice to ALERT_WEBHOOK_URL from one of two replicas, retries it, an
   const stats = await call(receiver, 'GET /api/stats')
   const [issue] = stats.json.issues
   expect(issue).toMatchObject({ cause: 'parked:not_json', state: 'open', count: 1 })
-
-  await database.sql`update mediadock.issues set samples = '{1,NULL,4,2}'`
-  for (const page of ['/', '/issues'])
-    await eventually(async () =>
-      /<svg class="sparkline"[^>]* aria-label="From 1 to \d+ in \d+\u00a0s, at most 4"/.test(
-        await (await fetch(new URL(page, receiver.internalUrl))).text(),
-      ),
-    )
 
   const muted = await call(receiver, `POST /api/issues/${issue.id}/mute`, { body: { minutes: 60 } })
   expect(muted.status).toBe(200)

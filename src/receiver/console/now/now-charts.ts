@@ -126,7 +126,7 @@ function startsNote(starts: Minutes['process_starts']): Markup | string {
 type Place = readonly [second: number, point: MinutePoint | undefined]
 
 /** One point for every step, so that missing figures are gaps and the axis shows the whole range. */
-export function gridOf({ since, until, step_minutes, minutes }: Minutes): Place[] {
+function gridOf({ since, until, step_minutes, minutes }: Minutes): Place[] {
   const step = step_minutes * 60
   const known = new Map(minutes.map((point) => [Date.parse(point.minute) / 1000, point]))
   const first = Math.ceil(Date.parse(since) / 1000 / step) * step

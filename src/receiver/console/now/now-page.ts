@@ -1,6 +1,5 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
-import { withDeadline } from '../../../platform/deadline.ts'
 import { sendPage, type Markup } from '../../../platform/pages/console-page.ts'
 import { time } from '../../../platform/pages/parts.ts'
 import { readNow, type Now } from '../../on-call/now.ts'
@@ -17,24 +16,18 @@ import { charts, chartTimesSchema, isPast, minutesWanted, timeChoice } from './n
 import { latestArrivals, latestResults, problemList } from './now-parts.ts'
 import { stages } from './stages.ts'
 
-type Live = { now: Now; hour: Minutes | undefined }
-
 /** The first page. Its live part fetches itself again while the page is visible. */
 export function nowRoutes(console: ConsoleDeps): Router {
   const { db, clock, logger } = console
   // In ms: all open tabs together ask Postgres no more often than this.
-  const reads = sharedReads<Live>(1000)
-  const hourReads = sharedReads<Minutes>(20_000)
+  const reads = sharedReads<Now>(1000)
   const chartReads = sharedReads<Minutes>(5000)
-  const live = once((read: Live) => livePart(read, console))
+  const live = once((now: Now) => livePart(now, console))
   const drawn = once(charts)
-  const readHour = () => readMinutes(db, { since: new Date(clock().getTime() - 3_600_000).toISOString() }, clock())
-  const read = async (): Promise<Live> => {
-    // The figures wait 200 ms for the sparklines. The charts read the same and show why it failed.
-    const line = withDeadline(hourReads('hour', readHour), 200, 'reading the last hour').catch(() => undefined)
+  const read = async (): Promise<Now> => {
     const now = await readNow(db, await readingOptions(console))
     console.counters.keep(now.counters)
-    return { now, hour: await line }
+    return now
   }
   const readLive = () => tryRead(logger, () => reads('now', read))
   const readCharts = (query: Query) =>
@@ -65,7 +58,7 @@ export function nowRoutes(console: ConsoleDeps): Router {
     })
 }
 
-type View = { now: ReadAttempt<Live>; minutes: ReadAttempt<Minutes>; query: Query; console: ConsoleDeps }
+type View = { now: ReadAttempt<Now>; minutes: ReadAttempt<Minutes>; query: Query; console: ConsoleDeps }
 
 function nowPage({ now, minutes, query, console }: View): Markup {
   const live = query['live'] !== 'off'
@@ -86,13 +79,13 @@ const unreadable =
 const chartsAsTheyStand = html`<div id="charts" hx-morph-skip></div>`
 
 /** The part that is fetched again. */
-function livePart({ now, hour }: Live, { links }: ConsoleDeps, middle: Markup = chartsAsTheyStand): Markup {
+function livePart(now: Now, { links }: ConsoleDeps, middle: Markup = chartsAsTheyStand): Markup {
   return html`<p class="as-of soft" data-counts="${JSON.stringify(countsShown(now.counters))}">As of ${time(now.at, 'seconds')} UTC</p>
-    ${problemList(now)} ${stages(now, hour)} ${middle} ${latestResults(now, links)}
+    ${problemList(now)} ${stages(now)} ${middle} ${latestResults(now, links)}
     ${now.give_ups.length === 0 ? '' : giveUpCard(now.give_ups, now.at, { isShort: true })} ${latestArrivals(now)}`
 }
 
-function failedPart(now: Extract<ReadAttempt<Live>, { ok: false }>, middle: Markup = chartsAsTheyStand): Markup {
+function failedPart(now: Extract<ReadAttempt<Now>, { ok: false }>, middle: Markup = chartsAsTheyStand): Markup {
   return html`<section class="wrong" aria-label="What is wrong">${problem(now.status === 503 ? unreadable : now.problem)}</section> ${middle}`
 }
 

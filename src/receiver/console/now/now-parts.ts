@@ -7,7 +7,6 @@ import type { Issue } from '../../queries/issues.ts'
 import { arrivalsTable } from '../deliveries/delivery-rows.ts'
 import { player, type LinkPolicy } from '../parts/media.ts'
 import { badge, card, foreign, lasting, shortId } from '../parts/parts.ts'
-import { sparkline } from '../parts/sparkline.ts'
 
 /** The label of the one action where the page that it opens does not tell it, by the kind of problem or its whole cause. */
 const acts: Record<string, string> = {
@@ -79,7 +78,7 @@ function problemItem({ severity, text, cause, href }: Problem, issue: Issue | un
     issue === undefined
       ? ''
       : html` <span class="age" title="Since ${issue.opened_at}">${lasting(now.getTime() - Date.parse(issue.opened_at))}</span>`
-  return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${effect}</bdi>${age}${issue === undefined ? '' : html` ${sparkline(issue)}`}${more.length === 0 ? '' : html`<span class="more"><bdi>${advice}</bdi>${command === undefined ? '' : html`<code data-copy="${command}">${command}</code>`}</span>`}</span> <a class="button" href="${href}">${act}</a></li>`
+  return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${effect}</bdi>${age}${more.length === 0 ? '' : html`<span class="more"><bdi>${advice}</bdi>${command === undefined ? '' : html`<code data-copy="${command}">${command}</code>`}</span>`}</span> <a class="button" href="${href}">${act}</a></li>`
 }
 
 function actOf(cause: string, href: string): string {

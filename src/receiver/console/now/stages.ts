@@ -4,13 +4,10 @@ import { time, type Tone } from '../../../platform/pages/parts.ts'
 import { causeClause } from '../../on-call/cause-words.ts'
 import type { Now } from '../../on-call/now.ts'
 import { slowAckMs } from '../../on-call/problems.ts'
-import type { MinutePoint, Minutes } from '../../queries/minutes.ts'
 import { oldSeconds } from '../../upkeep/minutes.ts'
 import { duration, foreign, number } from '../parts/parts.ts'
-import { sparkline } from '../parts/sparkline.ts'
-import { countOf, gridOf } from './now-charts.ts'
 
-// The four stages of a webhook in the receiver, each with its figures of now and of the last hour.
+// The four stages of a webhook in the receiver, each with its figures of now.
 
 type Tile = { label: string; value: Markup | string; href: string; note?: Markup | string; tone?: Tone }
 type Stage = {
@@ -18,69 +15,23 @@ type Stage = {
   about: string
   /** False leaves out a tile. */
   tiles: readonly (Tile | false)[]
-  line: string
-  count: (point: MinutePoint) => number | null
 }
 
-export function stages(now: Now, hour: Minutes | undefined): Markup {
-  return html`<div class="stages">${stagesOf(now).map((stage) => html`<section class="stage" aria-labelledby="stage-${stage.name}"><h2 id="stage-${stage.name}">${stage.name}</h2>${lineOf(stage, hour)}<p class="about soft">${stage.about}</p><div class="tiles now">${stage.tiles.map((one) => one !== false && tile(one))}</div></section>`)}</div>`
+export function stages(now: Now): Markup {
+  return html`<div class="stages">${stagesOf(now).map((stage) => html`<section class="stage" aria-labelledby="stage-${stage.name}"><h2 id="stage-${stage.name}">${stage.name}</h2><p class="about soft">${stage.about}</p><div class="tiles now">${stage.tiles.map((one) => one !== false && tile(one))}</div></section>`)}</div>`
 }
 
 function tile({ label, value, href, note = '', tone = '' }: Tile): Markup {
   return html`<a class="tile ${tone}" href="${href}"><span class="label">${label}</span><b>${value}</b><span class="note">${note}</span></a>`
 }
 
-/**
- * Strokes of a few pixels look like a fault of the page, as at half. At double, a new receiver shows no line for ten
- * minutes.
- */
-const fewMinutes = 5
-
-/** Whole minutes only: the current minute would always look like a fall. */
-function lineOf({ line, count }: Stage, hour: Minutes | undefined): Markup | '' {
-  if (hour === undefined) return ''
-  const until = new Date(Math.floor(Date.parse(hour.until) / 60_000) * 60_000).toISOString()
-  const samples = gridOf({ ...hour, until }).map(([, point]) => (point === undefined ? null : count(point)))
-  // Strokes of a few pixels look like a fault of the page.
-  if (samples.filter((sample) => sample !== null).length < fewMinutes) return ''
-  return sparkline({ samples, sample_seconds: hour.step_minutes * 60 }, line)
-}
-
 function stagesOf(now: Now): Stage[] {
   const { received, verified, landed, complete } = tilesOf(now)
-  const of =
-    (...outcomes: string[]) =>
-    (point: MinutePoint) =>
-      outcomes.reduce((sum, outcome) => sum + countOf(point, outcome), 0)
   return [
-    {
-      name: 'Received',
-      about: 'webhooks that arrived',
-      tiles: received,
-      line: 'Arrivals a minute',
-      count: ({ arrivals }) => Object.values(arrivals).reduce((sum, n) => sum + n, 0),
-    },
-    {
-      name: 'Verified',
-      about: 'signature and time checked',
-      tiles: verified,
-      line: 'Authentic arrivals a minute',
-      count: of('accepted', 'duplicate', 'parked'),
-    },
-    {
-      name: 'Landed',
-      about: 'results written to Postgres',
-      tiles: landed,
-      line: 'Results landed a minute',
-      count: ({ landed }) => landed,
-    },
-    {
-      name: 'Complete',
-      about: 'full results fetched',
-      tiles: complete,
-      line: 'Overdue requests',
-      count: ({ overdue }) => overdue,
-    },
+    { name: 'Received', about: 'webhooks that arrived', tiles: received },
+    { name: 'Verified', about: 'signature and time checked', tiles: verified },
+    { name: 'Landed', about: 'results written to Postgres', tiles: landed },
+    { name: 'Complete', about: 'full results fetched', tiles: complete },
   ]
 }
 
