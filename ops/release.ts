@@ -17,7 +17,7 @@ const mentions: readonly [string, RegExp][] = [
   ['docs/quickstart.md', /(?<=mediadock-)\d[\w.-]*(?=\.tgz)/g],
   ['docs/recipes/models.md', /(?<=mediadock-)\d[\w.-]*(?=\.tgz)/g],
   ['openapi/receiver.json', /(?<="info": \{[^}]*?"version": ")[^"]+/],
-  ['openapi/provider.json', /(?<="info": \{[^}]*?"version": ")[^"]+/],
+  ['src/provider/api/openapi.json', /(?<="info": \{[^}]*?"version": ")[^"]+/],
   ['deploy/kubernetes/kustomization.yaml', /(?<=newTag: )\S+/],
   ['deploy/kubernetes/migrate.yaml', /(?<=\/mediadock:)\S+/],
 ]

@@ -56,8 +56,9 @@ it(
     onTestFinished(() => laptop.remove())
     const { folder, ports } = laptop
     const generator = path.join(root, 'laptop/node_modules/openapi-typescript/bin/cli.js')
-    for (const name of ['receiver', 'provider'])
-      await run(process.execPath, [generator, path.join(root, `openapi/${name}.json`), '-o', `${folder}/${name}.d.ts`])
+    const documents = { receiver: 'openapi/receiver.json', provider: 'src/provider/api/openapi.json' }
+    for (const [name, file] of Object.entries(documents))
+      await run(process.execPath, [generator, path.join(root, file), '-o', `${folder}/${name}.d.ts`])
     await fs.symlink(path.join(root, 'node_modules'), path.join(folder, 'node_modules'))
     await fs.writeFile(path.join(folder, 'package.json'), '{"type":"module"}')
     await fs.writeFile(path.join(folder, 'loop.ts'), program)

@@ -14,14 +14,13 @@ import { installPackage, root, type Installed } from './support/installed.ts'
 const allowed = [
   /^(?:(?:README|CHANGELOG|SECURITY|CONTRIBUTING|CODE_OF_CONDUCT)\.md|LICENSE|\.env\.example|package\.json)$/,
   /^bin\/mediadock\.js$/,
-  // The OpenAPI documents are left out: the running programs serve them.
   /^docs\/(?:[\w-]+\/)*[\w.-]+\.(?:md|json|png)$/,
   /^ops\/[\w.-]+\.(?:sql|yml|json|conf|cfg|service)$/,
   /^dist\/(?:[\w-]+\/)*[\w.-]+\.(?:js|css|svg|webp|mp3|mp4)$/,
   /^dist\/(?:client|wire|platform)\/[\w-]+\.d\.ts$/,
   // What the types of the client name.
   /^dist\/receiver\/(?:feeding\/feed-(?:filter|walk)|domain\/page-limits)\.d\.ts$/,
-  /^dist\/(?:provider\/messages\/[a-z]{2}|receiver\/on-call\/cause-words)\.json$/,
+  /^dist\/(?:provider\/(?:api\/openapi|messages\/[a-z]{2})|receiver\/on-call\/cause-words)\.json$/,
   /^drizzle\/(?:receiver|provider)\/(?:\d{4}_\w+\.sql|meta\/_journal\.json)$/,
   /^node_modules\/postgres\//,
   /^dist\/provider\/catalog\/catalog\.yaml$/,

@@ -4,7 +4,7 @@ const at = (time: string) => `2026-01-31T${time}Z`
 
 const requestId = '2f0d6c1e-8f5b-4c3a-9d2e-000000000001'
 
-/** Examples of members of both APIs, by name: one generation, which takes four seconds, from its submit to its result. */
+/** Examples of members of the API, by name: one generation, which takes four seconds, from its submit to its result. */
 export const exampleValues = {
   request_id: requestId,
   idempotency_key: '7d9f3c52-4b1e-4a86-9c03-5e2f8b6a1d47',

@@ -1,4 +1,5 @@
 import { type Express, type Request, Router } from 'express'
+import { z } from 'zod'
 import { createApp } from '../../platform/http/app.ts'
 import { HttpError, methodNotAllowed, notFound } from '../../platform/http/http.ts'
 import { apiDocs } from '../../platform/pages/api-docs.ts'
@@ -15,8 +16,7 @@ import { readAccount } from './account.ts'
 import { readBody } from './body.ts'
 import { asCaller, param, type ApiDeps, type AsCaller, type Handler } from './callers.ts'
 import { serveMedia } from './media-files.ts'
-import { catalogQuerySchema, estimateBodySchema } from './openapi-schemas.ts'
-import { openApiDocument } from './openapi.ts'
+import openApiDocument from './openapi.json' with { type: 'json' }
 import { readResult, readStatus, unknownRequest } from './results.ts'
 import { shapesRouter } from './shapes.ts'
 
@@ -35,10 +35,9 @@ export function createApi(deps: ApiDeps): Express {
 
 /** Serves `/openapi.json`, and `/docs`, which renders it. Both need no key. */
 export function docsRouter(baseUrl: string): Router {
-  // Created on first use, so that it does not slow down the start.
-  let document: object | undefined
+  const document = { ...openApiDocument, servers: [{ url: baseUrl }] }
   const router = Router({ caseSensitive: true, strict: true })
-  router.get('/openapi.json', (_req, res) => void res.json((document ??= openApiDocument(baseUrl))))
+  router.get('/openapi.json', (_req, res) => void res.json(document))
   router.all('/openapi.json', methodNotAllowed('GET', 'HEAD'))
   return router.use(apiDocs({ title: 'Generation queue API', document: '/openapi.json' }))
 }
@@ -67,6 +66,10 @@ function v1(deps: ApiDeps, as: AsCaller): Router {
   router.use(nothing)
   return router
 }
+
+const catalogQuerySchema = z.object({ type: z.enum(['image', 'video', 'audio']).optional() })
+/** An estimate takes the body of a submit as it is, and ignores its webhook_url. */
+const estimateBodySchema = submitBodySchema.extend({ webhook_url: z.unknown().optional() })
 
 function listModels({ catalog }: ApiDeps): Handler {
   return (req, res, caller) => {
