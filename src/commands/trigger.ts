@@ -170,5 +170,5 @@ async function keysOf(env: ProcessEnvironment): Promise<Keys> {
     throw new UsageError(
       'no secret is set: use --secret-file, or set TRIGGER_SECRET, GENERATION_KEYS or GENERATION_KEYS_FILE',
     )
-  return readSome(env, (reader) => readSources(reader, local)).keys
+  return readSome(env, (reader) => readSources(reader, { keys: local })).keys
 }

@@ -88,7 +88,8 @@ export async function readLocalSecrets(env: ProcessEnvironment): Promise<Pick<Lo
     credits: environment === 'live' ? 10_000 : 0,
   }))
   const keys = demoKeys.map(({ name, environment }) => ({ name, ...secrets[environment] }))
-  return { defaults: { databaseUrl: undefined, keys: JSON.stringify(keys), secretKey: secrets.secret_key }, demoKeys }
+  const defaults = { databaseUrl: undefined, keys: JSON.stringify(keys), demoKeysFile: secretsFile }
+  return { defaults: { ...defaults, secretKey: secrets.secret_key }, demoKeys }
 }
 
 const storedKeySchema = z.object({ api_key: z.string(), signing_secret: z.string() })

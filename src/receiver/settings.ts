@@ -29,7 +29,7 @@ const alertUrl = z
  */
 export function readReceiverSettings(
   reader: SettingsReader,
-  { production, local }: { production: boolean; local: { databaseUrl: string | undefined; keys: string | undefined } },
+  { production, local }: { production: boolean; local: { databaseUrl: string | undefined } & DemoKeys },
 ) {
   const { withDefault, optional, required } = reader
   const port = withDefault('PORT', setting.port, 3000)
@@ -43,7 +43,7 @@ export function readReceiverSettings(
     reader.problems.push({ name: 'INTERNAL_TOKEN', message: 'is required when INTERNAL_HOST is not loopback' })
   }
   const mediaArchive = readArchive(reader)
-  const { hasDefaultSource, ...sources } = readSources(reader, production ? undefined : local.keys, mediaArchive)
+  const sources = readSources(reader, production ? { keys: undefined } : local, mediaArchive)
   const httpsUrl = setting.httpUrl.refine((url) => url.startsWith('https:'), 'must be an https URL')
 
   return {
@@ -58,7 +58,7 @@ export function readReceiverSettings(
     internalHost,
     internalPort: withDefault('INTERNAL_PORT', setting.port, 3001),
     internalToken,
-    generationApiUrl: readApiUrl(reader, { production, isNeeded: hasDefaultSource }),
+    generationApiUrl: readApiUrl(reader, { production, isNeeded: sources.hasDefaultSource }),
     ...sources,
     webhookPublicUrl: production
       ? required('WEBHOOK_PUBLIC_URL', httpsUrl, '')
@@ -121,6 +121,9 @@ function isInstalled(packageName: string): boolean {
 
 export type ReceiverSettings = ReturnType<typeof readReceiverSettings>
 
+/** The keys of a laptop, which apply where none are set, and their file. */
+type DemoKeys = { keys: string | undefined; demoKeysFile?: string }
+
 /** Reads the keys from the file, GENERATION_KEYS or `fallback`, and records problems. Undefined if none is given. */
 function readKeys(reader: SettingsReader, file: string | undefined, fallback: string | undefined): Keys | undefined {
   if (file !== undefined && reader.optional('GENERATION_KEYS', setting.nonEmpty) !== undefined) {
@@ -135,12 +138,12 @@ function readKeys(reader: SettingsReader, file: string | undefined, fallback: st
   return parsed(reader, { name, file }, () => parseKeys(text)) ?? noKeys
 }
 
-/** Reads the keys of all sources, and the paths of their files. SOURCES_FILE alone gives no default source. */
-export function readSources(reader: SettingsReader, fallback: string | undefined, archive?: setting.FilesPlace) {
+/** Reads the keys of all sources, and where they come from. SOURCES_FILE alone gives no default source. */
+export function readSources(reader: SettingsReader, demo: DemoKeys, archive?: setting.FilesPlace) {
   const name = 'SOURCES_FILE'
   const keysFile = reader.optional('GENERATION_KEYS_FILE', setting.nonEmpty)
   const sourcesFile = reader.optional(name, setting.nonEmpty)
-  const own = readKeys(reader, keysFile, fallback)
+  const own = readKeys(reader, keysFile, demo.keys)
   const text = sourcesFile === undefined ? undefined : setting.readFileSetting(reader, name, sourcesFile)
   const all =
     text === undefined
@@ -149,7 +152,12 @@ export function readSources(reader: SettingsReader, fallback: string | undefined
   const hasDefaultSource = own !== undefined || sourcesFile === undefined
   if (own === undefined && hasDefaultSource)
     reader.problems.push({ name: 'GENERATION_KEYS or GENERATION_KEYS_FILE', message: 'is required' })
-  return { keys: all ?? own ?? noKeys, hasDefaultSource, keysFile, sourcesFile }
+  const isDemo =
+    demo.keys !== undefined &&
+    keysFile === undefined &&
+    reader.optional('GENERATION_KEYS', setting.nonEmpty) === undefined
+  const demoKeysFile = isDemo ? demo.demoKeysFile : undefined
+  return { keys: all ?? own ?? noKeys, hasDefaultSource, keysFile, demoKeysFile, sourcesFile }
 }
 
 type KeysOrigin = { name: string; file: string | undefined }

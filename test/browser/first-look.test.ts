@@ -261,6 +261,11 @@ it('explains how keys are changed for the present configuration only', async () 
   await rows('quarantine', 1)
   const file = await startTestReceiver({ databaseUrl: database.url, settings: { keysFile: '/run/secrets/keys.json' } })
   onTestFinished(() => file.stop())
+  const demo = await startTestReceiver({
+    databaseUrl: database.url,
+    settings: { demoKeysFile: '/srv/.data/demo-keys.json' },
+  })
+  onTestFinished(() => demo.stop())
   const told = async (of: TestReceiver, path: string) => (await fetch(`${of.internalUrl}${path}`)).text()
   for (const path of ['parked', 'parked?reason=no_matching_secret', 'parked/verify', 'keys']) {
     const [here, there] = [await told(receiver, path), await told(file, path)]
@@ -274,6 +279,9 @@ it('explains how keys are changed for the present configuration only', async () 
       there.includes('change it and send the receiver SIGHUP'),
       there.includes('restart the receiver'),
     ]).toEqual([path, true, false])
+    const shown = await told(demo, path)
+    expect(shown).toContain('These are the demo keys of /srv/.data/demo-keys.json.')
+    expect(shown).not.toContain('Keys come from')
   }
 })
 

@@ -67,7 +67,9 @@ describe('defaults', () => {
       internalPort: 3001,
       internalToken: undefined,
       generationApiUrl: 'http://127.0.0.1:4000',
+      hasDefaultSource: true,
       keysFile: undefined,
+      demoKeysFile: undefined,
       sourcesFile: undefined,
       webhookPublicUrl: 'http://127.0.0.1:3000/webhooks',
       mediaHosts: undefined,
@@ -660,6 +662,14 @@ describe('keys', () => {
     const settings = receiver({ GENERATION_KEYS_FILE: file })
     expect(settings.keys.all.map(({ name }) => name)).toEqual(['filed'])
     expect(settings.keysFile).toBe(file)
+    expect(settings.demoKeysFile).toBeUndefined()
+  })
+
+  it('of a laptop come from its file of demo keys, unless keys are set', () => {
+    const laptop = { ...local, demoKeysFile: '/srv/.data/demo-keys.json' }
+    expect(receiver({}, laptop).demoKeysFile).toBe(laptop.demoKeysFile)
+    expect(receiver({ GENERATION_KEYS: JSON.stringify([key]) }, laptop).demoKeysFile).toBeUndefined()
+    expect(receiver(production, laptop).demoKeysFile).toBeUndefined()
   })
 
   it('are refused if set both as a file and as a variable', async () => {

@@ -7,6 +7,7 @@ import { readingOptions } from '../on-call/reading.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { readKeys, type KeyState } from '../queries/keys.ts'
 import { checkQuarantine } from '../queries/quarantine.ts'
+import type { ReceiverSettings } from '../settings.ts'
 import { addedSecretHint } from './parked/verify-pages.ts'
 import { badge, card, duration, foreign, number, problem, sourceLine } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
@@ -20,7 +21,7 @@ export function keysRoutes(console: ConsoleDeps): Router {
     const check = await checkQuarantine(db, keys(), 'no_matching_secret')
     const about = 'The secret of each key verifies webhooks. Keys that are not retired also call the provider.'
     const body = html`${addedSecretHint(check)} ${states.flatMap((state) => warnings(state, options.now))}
-      <div class="card table-card">${keysTable(states, settings.fetchRatePerMinute)}</div>
+      <div class="card table-card">${keysTable(states, settings)}</div>
       ${card('How to change keys', howTo(settings))}`
     sendConsolePage(console, res, { title: 'Keys', about, body })
   })
@@ -48,7 +49,7 @@ const blocks: Readonly<Record<string, string>> = {
   rate_limit_spent: "the provider's own limit is used up until then. Calls then continue automatically.",
 }
 
-function keysTable(states: readonly KeyState[], limit: number): Markup {
+function keysTable(states: readonly KeyState[], settings: ReceiverSettings): Markup {
   return table({
     label: 'Keys',
     columns: [
@@ -60,8 +61,8 @@ function keysTable(states: readonly KeyState[], limit: number): Markup {
       ...numbers('Calls in this minute', 'Account calls', 'Calls left'),
       'Blocked until',
     ],
-    rows: states.map((state) => keyRow(state, limit)),
-    empty: 'No key is configured. Set GENERATION_KEYS.',
+    rows: states.map((state) => keyRow(state, settings.fetchRatePerMinute)),
+    empty: `No key is configured. ${reloadKeys(settings)}`,
   })
 }
 

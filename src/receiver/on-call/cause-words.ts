@@ -1,5 +1,6 @@
 import type { RefusalCause } from '../../wire/signature.ts'
 import type { ParkReason } from '../domain/report.ts'
+import type { ReceiverSettings } from '../settings.ts'
 import texts from './cause-words.json' with { type: 'json' }
 
 /** `clause` is the cause as a part of a sentence: `no secret matches`. */
@@ -48,17 +49,20 @@ export function wordsOf(reason: string): CauseWords {
   )
 }
 
-export type KeysPlace = { keysFile: string | undefined; sourcesFile?: string | undefined }
+export type KeysPlace = Pick<ReceiverSettings, 'keysFile' | 'demoKeysFile' | 'sourcesFile' | 'hasDefaultSource'>
 
 /** How to change the keys of this process. */
-export function reloadKeys({ keysFile, sourcesFile }: KeysPlace): string {
+export function reloadKeys({ keysFile, demoKeysFile, sourcesFile, hasDefaultSource }: KeysPlace): string {
+  const reload = 'change it and send the receiver SIGHUP. No restart is needed.'
+  const other = `come from the file ${sourcesFile}: ${reload}`
+  if (!hasDefaultSource) return `Keys ${other}`
   const own =
-    keysFile === undefined
-      ? 'Keys come from GENERATION_KEYS: change it and restart the receiver.'
-      : `Keys come from the file ${keysFile}: change it and send the receiver SIGHUP. No restart is needed.`
-  return sourcesFile === undefined
-    ? own
-    : `${own} Keys of other sources come from the file ${sourcesFile}, which SIGHUP reads again too.`
+    demoKeysFile !== undefined
+      ? `These are the demo keys of ${demoKeysFile}. For others, set GENERATION_KEYS_FILE and restart the receiver.`
+      : keysFile === undefined
+        ? 'Keys come from GENERATION_KEYS: change it and restart the receiver.'
+        : `Keys come from the file ${keysFile}: ${reload}`
+  return sourcesFile === undefined ? own : `${own} Keys of other sources ${other}`
 }
 
 /** The next step for a cause, with the place of the keys of this process. */
