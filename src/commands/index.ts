@@ -13,10 +13,6 @@ export const commands: Record<string, Entry> = {
   verify: { summary: "verify refused webhooks again with today's secrets", load: () => import('./verify.ts') },
   replay: { summary: 'process deliveries again', load: () => import('./replay.ts') },
   reconcile: { summary: 'poll the provider for requests that are due', load: () => import('./reconcile.ts') },
-  subscriptions: {
-    summary: 'manage subscriptions, which post each change of a result to a URL',
-    load: () => import('./subscriptions.ts'),
-  },
   types: { summary: "print TypeScript types of every model's input", load: () => import('./types.ts') },
   media: { summary: 'remove the archived media of a request', load: () => import('./media.ts') },
   config: { summary: 'check the settings, the database and the keys', load: () => import('./config.ts') },

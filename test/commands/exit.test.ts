@@ -22,7 +22,6 @@ const lines: readonly string[][] = [
   ['replay', '--state', 'parked'],
   ['requests'],
   ['status'],
-  ['subscriptions'],
   ['trigger', 'ok'],
   ['types'],
   ['verify'],

@@ -53,7 +53,7 @@ it('docs/cli.md prints the help of every command', async () => {
   )
   await expect(`# The command line
 
-\`npx mediadock <command>\`, or \`mediadock <command>\` where the package is installed globally. \`--help\` prints the same. Commands read the settings of a receiver (\`provider …\`: of a provider) from the environment. On a laptop they find the database of the \`mediadock start\` in the same folder.
+\`npx mediadock <command>\`, or \`mediadock <command>\` where the package is installed globally. \`--help\` prints the same. Commands read the settings of a receiver (\`provider …\`: of a provider) from the environment. On a laptop they find the database of the \`mediadock start\` in the same folder. Subscriptions have no command: manage them [in the console or with the API](subscriptions.md#add-one).
 
 ## Exit codes
 
