@@ -4,7 +4,7 @@ import { moment, table, time, type Cells } from '../../../platform/pages/parts.t
 import { webhookAttempts } from '../../../wire/backoff.ts'
 import { maxPageItems } from '../../domain/page-limits.ts'
 import type { GiveUp } from '../../queries/give-ups.ts'
-import { badge, card, code, duration, foreign, shortId } from '../parts/parts.ts'
+import { badge, card, code, dueTime, duration, foreign, shortId } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
 const [shownRows, shownShort] = [50, 5]
@@ -37,14 +37,14 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date, { isShort = fa
           'Request',
           { head: 'Next attempt', kind: 'minor' },
         ],
-        rows: giveUps.slice(0, shown).map(giveUpRow),
+        rows: giveUps.slice(0, shown).map((giveUp) => giveUpRow(giveUp, now)),
         empty: 'No webhook is failing.',
       })}
       ${giveUps.length > shown ? html`<p class="soft">The ${shown} most urgent of ${giveUps.length}. ${isShort ? html`<a href="/parked">See all of them</a>` : html`<a href="/api/give-ups">The API</a> lists all`}.</p>` : ''}`,
   )
 }
 
-function giveUpRow(giveUp: GiveUp): Cells {
+function giveUpRow(giveUp: GiveUp, now: Date): Cells {
   const { webhook_id, request_id, request_status, outcome, reason, attempts_seen } = giveUp
   const { next_attempt_at, last_attempt_at, given_up } = giveUp
   return [
@@ -53,6 +53,6 @@ function giveUpRow(giveUp: GiveUp): Cells {
     html`<span title="Attempts that arrived here, of the ${webhookAttempts} of the default source's schedule. Others may have failed on the way.">${attempts_seen} of ${webhookAttempts}</span>`,
     code(reason ?? outcome),
     html`${shortId('request', request_id)} ${request_status === null ? '' : badge(request_status)}`,
-    moment(next_attempt_at),
+    dueTime(next_attempt_at, now, moment),
   ]
 }

@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { badgeOf, pageLinks, type Tone } from '../../../platform/pages/parts.ts'
+import { badgeOf, pageLinks, time, type Tone } from '../../../platform/pages/parts.ts'
 import { defaultSourceName } from '../../domain/source.ts'
 import { causeWords } from '../../on-call/cause-words.ts'
 import { linkTo, linkWith, type Query } from './url.ts'
@@ -54,6 +54,12 @@ const tones: Record<string, Tone> = {
 /** An outcome, status or state. Its tone follows from the word, its meaning is in the title. */
 export function badge(word: string, tone: Tone = tones[word] ?? ''): Markup {
   return badgeOf(word, tone, meaningOf(word))
+}
+
+/** The time of a next step, or "due now" once it has come. */
+export function dueTime(at: string | null, now: Date, shown: typeof time = time): Markup {
+  if (at === null || Date.parse(at) > now.getTime()) return shown(at)
+  return html`<span title="${at}">due now</span>`
 }
 
 /** A line that names another source. A row of the default source has none. */

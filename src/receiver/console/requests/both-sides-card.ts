@@ -2,7 +2,7 @@ import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { facts, type Fact, table, time } from '../../../platform/pages/parts.ts'
 import type { RequestDetail } from '../../queries/request-detail.ts'
-import { badge, card, foreign, number } from '../parts/parts.ts'
+import { badge, card, dueTime, foreign, number } from '../parts/parts.ts'
 import { driftOf, nextPoll, pollSummaryOf, progressOf, type ProgressText, type When } from './request-words.ts'
 
 /** The state and times here beside those at the provider. */
@@ -73,12 +73,7 @@ function pollFacts(request: RequestDetail, when: When): Fact[] {
         ? html`<span class="soft">never</span>`
         : html`${number(count)} ${count === 1 ? 'time' : 'times'}, last ${time(polled_at)}`,
     ],
-    [
-      'Next poll',
-      'never' in next
-        ? html`<span class="soft">${next.never}</span>`
-        : html`${time(next.at)}${Date.parse(next.at) <= when.now.getTime() ? html` <span class="soft">due now</span>` : ''}`,
-    ],
+    ['Next poll', 'never' in next ? html`<span class="soft">${next.never}</span>` : dueTime(next.at, when.now)],
   ]
 }
 
