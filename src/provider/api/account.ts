@@ -1,4 +1,5 @@
 import type { z } from 'zod'
+import { HttpError } from '../../platform/http/http.ts'
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
@@ -11,7 +12,10 @@ const ledgerEntries = columnsOf(schema.ledgerEntries)
 const e = columnsOf(schema.ledgerEntries, 'e')
 const r = columnsOf(schema.requests, 'r')
 
-/** `GET /v1/account` (spec, Account; decisions, balance.credits and usage_30d). */
+/**
+ * Reads the answer of `GET /v1/account`, which the console shows too (spec, Account; decisions, balance.credits and
+ * usage_30d). Throws HttpError 404 for an unknown account.
+ */
 export async function readAccount(db: Database, accountId: string): Promise<z.infer<typeof accountSchema>> {
   const since = sql`now() - make_interval(days => 30)`
   const [row] = await db.execute<RowOf<typeof schema.accounts, 'available'> & { requests: number; spent: string }>(sql`
@@ -21,7 +25,7 @@ export async function readAccount(db: Database, accountId: string): Promise<z.in
       (select coalesce(sum(${ledgerEntries.amount}), 0) from provider.ledger_entries e
        where ${e.account_id} = ${a.id} and ${e.book} = 'settled' and ${e.created_at} > ${since}) as spent
     from provider.accounts a where ${a.id} = ${accountId}`)
-  if (row === undefined) throw new Error(`there is no account ${accountId}`)
+  if (row === undefined) throw new HttpError(404, 'not_found', 'there is no such account')
   return {
     account_id: accountId,
     balance: { credits: Number(row.available) },

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { action, confirmation, facts, moment, numbers, table, tabs } from '../../platform/pages/parts.ts'
+import type { Account } from '../../wire/schemas.ts'
 import { type CreatedKey, type KeyListing, listedRows } from '../accounts/keys.ts'
 import { faultsSchema } from '../domain/faults.ts'
 import { movementTable } from './activity-pages.ts'
@@ -30,16 +31,15 @@ export function accountsPage(accounts: readonly AccountRow[]): Markup {
 export const accountTabs = ['keys', 'ledger'] as const
 export type AccountTab = (typeof accountTabs)[number]
 
-export type AccountView = { account: string; available: string; tab: AccountTab; body: Markup }
-
-/** An account: its credits, its keys or its ledger, and links to the lists of all accounts. */
-export function accountPage({ account, available, tab: current, body }: AccountView): Markup {
+/** An account: its credits and usage, its keys or its ledger, and links to the lists of all accounts. */
+export function accountPage(read: Account, current: AccountTab, body: Markup): Markup {
+  const { account_id: account, balance, usage_30d: usage } = read
   const of = new URLSearchParams({ account }).toString()
   const own = { keys: 'Keys', ledger: 'Ledger' }
-  const lists = { requests: 'Requests', deliveries: 'Webhooks', usage: 'Usage' }
+  const lists = { requests: 'Requests', deliveries: 'Webhooks' }
   return html`<div class="head">
       <h1>${account}</h1>
-      <span class="soft"><b>${available}</b> credits to spend. A live request reserves its price, and a failed one is refunded. Sandbox requests are free.</span>
+      <span class="soft"><b>${balance.credits}</b> credits to spend. Last 30 days: <b>${usage.requests}</b> live requests, <b>${usage.credits_spent}</b> credits spent. A live request reserves its price, and a failed one is refunded. Sandbox requests are free.</span>
     </div>
     ${tabs('Account', [
       ...accountTabs.map((tab) => ({

@@ -5,7 +5,7 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { RequestStatus } from '../../wire/schemas.ts'
 import { listedRows } from '../accounts/keys.ts'
 import * as schema from '../domain/schema.ts'
-import { accounts, type Environment, ledgerEntries } from '../domain/schema.ts'
+import { type Environment, ledgerEntries } from '../domain/schema.ts'
 import { type DeliveryListing, listedColumns, type Standing, standingOf } from '../webhooks/delivery-history.ts'
 import { type NewestPage, type NewestSearch, rowsShown, searchedRows, searchNewest } from './newest-first.ts'
 
@@ -50,12 +50,6 @@ export async function listAccounts(db: Database): Promise<AccountRow[]> {
         from unfinished group by account_id
     ) u on u.account_id = ${a.id}
     order by ${a.created_at} desc, ${a.id} limit ${listedRows}::int`)
-}
-
-export async function readBalance(db: Database, account: string): Promise<string | undefined> {
-  const { id, available } = accounts
-  const [row] = await db.select({ available }).from(accounts).where(eq(id, account))
-  return row?.available
 }
 
 /** Returns the time of the last request of each key, found among the newest requests of the account. */

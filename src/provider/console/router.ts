@@ -7,6 +7,7 @@ import { requestLogger } from '../../platform/http/request-log.ts'
 import { guardAccess } from '../../platform/pages/access.ts'
 import { footer, type Markup, page, pageAssets, pageHeaders, sendPage } from '../../platform/pages/console-page.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
+import { readAccount } from '../api/account.ts'
 import { sessions } from '../domain/console-schema.ts'
 import { environments } from '../domain/schema.ts'
 import { listAudit } from '../operating/audit.ts'
@@ -31,11 +32,10 @@ import { listPages } from './list-page.ts'
 import { showModels } from './model-routes.ts'
 import { rowsShown } from './newest-first.ts'
 import { accountPath, type Show } from './parts.ts'
-import { listAccounts, listEntries, readBalance, readLastRequests } from './reads.ts'
+import { listAccounts, listEntries, readLastRequests } from './reads.ts'
 import { showRequest } from './request-page.ts'
 import { showRequests } from './requests-page.ts'
 import { showTests } from './test-page.ts'
-import { showUsage } from './usage-page.ts'
 import { verifyingPage } from './verifying-page.ts'
 
 /** The samples of the sandbox, which the cards of models show. */
@@ -45,7 +45,6 @@ const pages = {
   '/': 'Accounts',
   '/requests': 'Requests',
   '/deliveries': 'Deliveries',
-  '/usage': 'Usage',
   '/models': 'Models',
   '/ledger': 'Ledger',
   '/audit': 'Audit',
@@ -86,7 +85,6 @@ export function createConsole(deps: ConsoleDeps): Express {
   showDeliveryList(app, deps, show)
   showTests(app, deps, show)
   showDeliveries(app, deps, show)
-  showUsage(app, deps, show)
   app.use(accountActions(deps, (req, res, key) => show(req, res, 'New key', createdKeyPage(key))))
   app.use(notFound)
   app.use(failurePage(show))
@@ -99,10 +97,9 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
   app.get('/', async (req, res) => show(req, res, 'Accounts', accountsPage(await listAccounts(db))))
   app.get('/accounts/:account', async (req, res) => {
     const { account } = req.params
-    const available = await readBalance(db, account)
-    if (available === undefined) throw new HttpError(404, 'not_found', 'there is no such account')
+    const read = await readAccount(db, account)
     const tab = z.enum(accountTabs).catch('keys').parse(req.query['tab'])
-    show(req, res, account, accountPage({ account, available, tab, body: await accountTab(deps, req, account, tab) }))
+    show(req, res, account, accountPage(read, tab, await accountTab(deps, req, account, tab)))
   })
   app.get('/keys/:id/faults', async (req, res) => {
     const key = await commands.readKey(deps, req.params.id)

@@ -91,6 +91,7 @@ describe('the developer console', () => {
     )
     const page = await get('/accounts/books%20and%20co?tab=ledger')
     expect(page.body).toContain('<b>12.5</b>')
+    expect(page.body).toMatch(/<b>0<[/]b> live requests, <b>0<[/]b> credits spent/)
     expect(page.body).toMatch(/granted<[^]*>\+12\.5</)
     expect((await get('/ledger')).body).toContain('sums to zero')
     expect((await post('/accounts/books%20and%20co/credits', { credits: '-1' })).status).toBe(400)
