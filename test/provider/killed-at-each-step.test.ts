@@ -42,7 +42,7 @@ const holding = `
 // chaos.test.ts kills at any moment.
 it.skipIf(!long)(
   `a provider that is killed at each step, ${rounds} times, loses nothing and charges nothing twice`,
-  { timeout: 900_000 },
+  { timeout: 1_500_000 },
   async () => {
     await inTable(
       'provider killed at each step of submit, run, settle, dispatch',
@@ -73,7 +73,7 @@ it.skipIf(!long)(
           credits: 1_000_000,
         })
         const killing = new AbortController()
-        const clients = submitting({ clients: 4, pauseMs: 300, signal: killing.signal })
+        const clients = submitting({ clients: 4, pauseMs: 1000, signal: killing.signal })
         const booting = sites.map(() => Promise.resolve())
         const holder = await sql.reserve()
         const killed = new Map<string, number>()
@@ -101,7 +101,7 @@ it.skipIf(!long)(
         killing.abort()
         await clients
         await Promise.all(booting)
-        await untilAllEnded(180_000)
+        await untilAllEnded(400_000)
         const { ledger, lost, doubled, ends } = await lookAtBooks()
         return {
           rounds,
