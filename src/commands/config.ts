@@ -1,13 +1,10 @@
 import { migrationsOf } from '../config/migrations.ts'
-import { databaseErrorOf } from '../platform/postgres/errors.ts'
 import { isUpToDate } from '../platform/postgres/migrate.ts'
-import { createPool, type Database } from '../platform/postgres/postgres.ts'
+import type { Database } from '../platform/postgres/postgres.ts'
 import { postgresTime } from '../platform/postgres/time.ts'
-import { explainPostgres } from '../platform/postgres/words.ts'
 import type { GenerationKey } from '../receiver/domain/keys.ts'
 import { takeCall } from '../receiver/fetching/call-budget.ts'
 import { callDeadlineMs, describeFailure, readBounded } from '../receiver/fetching/source-client.ts'
-import { isSameDatabase, readAsOf } from '../receiver/queries/list-reader.ts'
 import { countUntracked } from '../receiver/queries/trouble.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 import { withReceiver } from './processing.ts'
@@ -18,7 +15,7 @@ export const command = defineCommand({
   help: `
 mediadock config check
 
-Reads the receiver's settings as a start would, connects to the database and its standby, and requests the
+Reads the receiver's settings as a start would, connects to the database, and requests the
 account of each key of the default source that is not retired, at one call per key. Prints what follows from
 each result. Exits with 78 if a setting is invalid, with 1 if a service or a key cannot be used.
 `,
@@ -31,13 +28,7 @@ each result. Exits with 78 if a setting is invalid, with 1 if a service or a key
       // Without the schema there is no call budget, so the keys are not checked.
       const keys = hasSchema ? await Promise.all(settings.keys.all.map((key) => keyLine(db, settings, key))) : []
       const tracking = hasSchema ? await trackingLines(db) : []
-      const lines = [
-        settingsLine(settings),
-        schemaLine(settings, hasSchema),
-        ...(await standbyLines(db, settings)),
-        ...keys,
-        ...tracking,
-      ]
+      const lines = [settingsLine(settings), schemaLine(settings, hasSchema), ...keys, ...tracking]
       printTable(
         ['what', 'state', 'effect'],
         lines.map(({ cells }) => cells.map(printable)),
@@ -63,26 +54,6 @@ function schemaLine({ migrateOnStart }: ReceiverSettings, hasSchema: boolean): L
   if (migrateOnStart) return good('database', is, 'a start migrates it. The keys were not checked')
   const action = 'run mediadock migrate receiver, or set MIGRATE_ON_START=true'
   return bad('database', is, `a start waits for the migration: ${action}. The keys were not checked`)
-}
-
-async function standbyLines(db: Database, { databaseReadUrl: url }: ReceiverSettings): Promise<Line[]> {
-  if (url === undefined) return []
-  const pool = createPool({ url, max: 1 })
-  try {
-    const asOf = await readAsOf(pool.db)
-    const soThat = 'lists are read from the primary: correct DATABASE_READ_URL'
-    if (asOf && (await isSameDatabase(db, pool.db)) === false)
-      return [bad('standby', 'connected, but it is a standby of another database', soThat)]
-    if (asOf)
-      return [good('standby', `connected, last change at ${asOf.toISOString()}`, 'lists are read from the standby')]
-    const is = 'connected, but it is not a standby, or it has replayed no change since it started'
-    return [bad('standby', is, soThat)]
-  } catch (error) {
-    const is = `not connected: ${explainPostgres(error)?.words ?? String(databaseErrorOf(error))}`
-    return [bad('standby', is, 'lists are read from the primary until the standby answers')]
-  } finally {
-    await pool.close()
-  }
 }
 
 /** Warns that polling cannot find untracked requests. Returns no line if all recent requests were tracked. */

@@ -132,7 +132,6 @@ export type SettingProblem = { name: string; message: string }
 /** Settings that can also be read from a file, named by `<name>_FILE`. This keeps secrets out of the environment. */
 const fileSettings = new Set([
   'DATABASE_URL',
-  'DATABASE_READ_URL',
   'INTERNAL_TOKEN',
   'PROVIDER_DATABASE_URL',
   'PROVIDER_SECRET_KEY',

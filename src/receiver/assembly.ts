@@ -139,7 +139,7 @@ function openBase(options: PartsOptions, traces: Traces | undefined) {
  * Acknowledging, landing and (in a pool of 8 or more) polling have separate connections, so none of them waits for a
  * page or for another. They run few statements, by indexes alone, so their plans are kept.
  */
-function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize }: ReceiverSettings) {
+function openPools({ databaseUrl: url, databasePoolSize }: ReceiverSettings) {
   const share = connectionsOf(databasePoolSize)
   const accept = createPool({
     url,
@@ -151,17 +151,14 @@ function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize }: Rece
   const landing = createPool({ url, max: share.landing, keepsPlans: true })
   const polls = share.polls === 0 ? landing : createPool({ url, max: share.polls, keepsPlans: true })
   const others = createPool({ url, max: share.others })
-  const standby = databaseReadUrl === undefined ? undefined : createPool({ url: databaseReadUrl, max: share.others })
   return {
     accept,
     landing,
     /** For polls: their claims, calls and landings. A pool of fewer than 8 shares the connections of landing. */
     polls,
     others,
-    /** The connections to a standby that serves lists, if one is configured. */
-    standby,
     close: async () => {
-      const all = new Set([accept, landing, polls, others, ...(standby === undefined ? [] : [standby])])
+      const all = new Set([accept, landing, polls, others])
       await Promise.all([...all].map((pool) => pool.close()))
     },
   }

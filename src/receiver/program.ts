@@ -7,7 +7,6 @@ import type { RunningProgram } from '../platform/program.ts'
 import { openParts, openPublicApp, startSlices, type Parts, type PartsOptions } from './assembly.ts'
 import { startBackground, type Background } from './background.ts'
 import { migrations } from './domain/migrations.ts'
-import { createListReader, type ListReader } from './queries/list-reader.ts'
 import { openTraces } from './traces/traces.ts'
 
 /*
@@ -89,8 +88,6 @@ export type ReceiverDeps = Pick<
   | 'roles'
   | 'awaited'
 > & {
-  /** Reads lists, which may come from a standby. */
-  lists: ListReader
   background: Background
   startedAt: Date
   isReady: () => boolean
@@ -128,7 +125,6 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const publicApp = openPublicApp(parts)
   const deps: ReceiverDeps = {
     ...parts,
-    lists: createListReader({ primary: parts.db, standby: pools.standby?.db, logger }),
     background,
     startedAt: parts.clock(),
     isReady: ready.isReady,

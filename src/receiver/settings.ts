@@ -51,7 +51,6 @@ export function readReceiverSettings(
     databaseUrl: production
       ? required('DATABASE_URL', setting.postgresUrl, '')
       : withDefault('DATABASE_URL', setting.postgresUrl, local.databaseUrl ?? ''),
-    databaseReadUrl: optional('DATABASE_READ_URL', setting.postgresUrl),
     databasePoolSize: withDefault('DATABASE_POOL_SIZE', setting.poolSize, 10),
     host: withDefault('HOST', setting.listenHost, '0.0.0.0'),
     port,

@@ -218,22 +218,6 @@ describe('mediadock config check', () => {
     ])
   })
 
-  it('reports the state of DATABASE_READ_URL', async () => {
-    const away = 'postgres://nobody@127.0.0.1:9/x'
-    for (const [url, is] of [
-      [database.url, 'connected, but it is not a standby'],
-      [away, 'not connected: '],
-    ] as const) {
-      const { code, stdout } = await mediadockHere(
-        { DATABASE_URL: database.url, DATABASE_READ_URL: url },
-        'config',
-        'check',
-      )
-      expect(code).toBe(1)
-      expect(stdout).toMatch(new RegExp(`^standby +${is}`, 'm'))
-    }
-  })
-
   it('exits with 78 and names an invalid setting', async () => {
     const { code, stderr } = await mediadockHere({ DATABASE_URL: database.url, PORT: 'x' }, 'config', 'check')
     expect(code).toBe(78)

@@ -8,7 +8,7 @@ import { listQuarantine, quarantinedSchema } from '../queries/quarantine.ts'
 import { createArrivalTail } from './arrival-tail.ts'
 import { auditedCall } from './audited-call.ts'
 import type { Operation } from './operation.ts'
-import { filtered, onePage, sendList } from './reads.ts'
+import { filtered, onePage } from './reads.ts'
 
 const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: z.int() }).meta({ id: 'Verified' })
 
@@ -30,7 +30,7 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
     answer: async (req, res) => {
       const { limit, cursor, ...filters } = parseFilters(arrivalListSchema, req.query)
       if (req.accepts(['json', 'text/event-stream']) === 'text/event-stream') return tail(req, res, filters)
-      return sendList(deps, res, (from) => listArrivals(from, { ...filters, limit, cursor }))
+      return res.json(await listArrivals(deps.db, { ...filters, limit, cursor }))
     },
   }
   const quarantine = filtered('/quarantine', {
@@ -38,7 +38,7 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
     summary: 'Refused arrivals that are kept for another verification, newest first',
     filters: quarantineListSchema,
     answer: onePage(quarantinedSchema),
-    send: (wanted, res) => sendList(deps, res, (from) => listQuarantine(from, keys(), wanted)),
+    read: (wanted) => listQuarantine(deps.db, keys(), wanted),
   })
   const verify: Operation = {
     method: 'post',

@@ -13,7 +13,7 @@ import { filtersAsTarget } from '../upkeep/audit.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { gone, idPathSchema, jsonBody, locked, unknown, uuidParam, type Operation } from './operation.ts'
-import { filtered, oneById, onePage, sendList } from './reads.ts'
+import { filtered, oneById, onePage } from './reads.ts'
 
 /** The limit of one call, so that no call takes hours. The caller continues with `next_cursor`. */
 const maxReplays = 1000
@@ -51,7 +51,7 @@ export function deliveryOperations(deps: ReceiverDeps): Operation[] {
     summary: 'Accepted deliveries, newest first',
     filters: deliveryListSchema,
     answer: onePage(deliverySchema),
-    send: (wanted, res) => sendList(deps, res, (from) => listDeliveries(from, wanted)),
+    read: (wanted) => listDeliveries(deps.db, wanted),
   })
   const show = oneById('/deliveries/{id}', {
     operationId: 'showDelivery',

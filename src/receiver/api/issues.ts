@@ -27,7 +27,7 @@ export function issueOperations(deps: ReceiverDeps): Operation[] {
     summary: 'Open and closed issues, newest first',
     filters: issueListSchema,
     answer: onePage(issueSchema),
-    send: async (wanted, res) => res.json(await listIssues(db, wanted, clock())),
+    read: (wanted) => listIssues(db, wanted, clock()),
   })
   const mute: Operation = {
     method: 'post',

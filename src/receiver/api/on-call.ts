@@ -9,7 +9,7 @@ import { giveUpSchema, listGiveUps } from '../queries/give-ups.ts'
 import { keySchema, readKeys } from '../queries/keys.ts'
 import { minutesFiltersSchema, minutesSchema, readMinutes } from '../queries/minutes.ts'
 import type { Operation } from './operation.ts'
-import { filtered, onePage, sendList, whole } from './reads.ts'
+import { filtered, onePage, whole } from './reads.ts'
 
 /** The calls that answer an on-call engineer's first questions. */
 export function onCallOperations(deps: ReceiverDeps): Operation[] {
@@ -51,14 +51,14 @@ export function onCallOperations(deps: ReceiverDeps): Operation[] {
       summary: 'Search by id or metadata, including refused arrivals',
       filters: findFiltersSchema,
       answer: { description: 'The findings, grouped by kind', schema: foundSchema },
-      send: (wanted, res) => sendList(deps, res, (from) => find(from, wanted, { now: clock(), stuckAfterSeconds })),
+      read: (wanted) => find(deps.db, wanted, { now: clock(), stuckAfterSeconds }),
     }),
     filtered('/audit', {
       operationId: 'listAudit',
       summary: 'Who did what from the console, the API and the command line, newest first',
       filters: auditListSchema,
       answer: onePage(auditEntrySchema),
-      send: (wanted, res) => sendList(deps, res, (from) => listAudit(from, wanted)),
+      read: (wanted) => listAudit(deps.db, wanted),
     }),
     filtered('/minutes', {
       operationId: 'listMinutes',
@@ -66,7 +66,7 @@ export function onCallOperations(deps: ReceiverDeps): Operation[] {
       description: 'The last three hours by default, at most 31 days.',
       filters: minutesFiltersSchema,
       answer: { description: 'The points, and the starts of receivers', schema: minutesSchema },
-      send: async (wanted, res) => res.json(await readMinutes(db, wanted, clock())),
+      read: (wanted) => readMinutes(db, wanted, clock()),
     }),
   ]
 }

@@ -27,9 +27,7 @@ export function openApiDocument(operations: readonly Operation[]): object {
       info: {
         title: 'mediadock internal API',
         version,
-        description:
-          'Submits and tracks generations, reads results, and shows received webhooks. Lists may come from a ' +
-          'standby. The header X-Mediadock-As-Of then gives the time of the last change on the standby.',
+        description: 'Submits and tracks generations, reads results, and shows received webhooks.',
       },
       tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
       servers: [{ url: '/' }],

@@ -64,7 +64,7 @@ export function providerOperations({ db, providerReads }: ReceiverDeps): Operati
         '`since` and `until` select by the time of tracking.',
       filters: costFiltersSchema,
       answer: { description: 'The sums', schema: costsSchema },
-      send: async (wanted, res) => res.json(await readCosts(db, wanted)),
+      read: (wanted) => readCosts(db, wanted),
     }),
   ]
 }

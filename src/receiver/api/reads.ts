@@ -1,7 +1,4 @@
-import type { Response } from 'express'
 import { z } from 'zod'
-import type { Database } from '../../platform/postgres/postgres.ts'
-import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { pageSchema } from '../queries/page.ts'
 import { idPathSchema, unknown, uuidParam, type Content, type Operation } from './operation.ts'
@@ -54,13 +51,13 @@ export function oneById(
 type Filtered<Filters extends z.ZodObject> = About & {
   filters: Filters
   answer: Content
-  send: (wanted: z.infer<Filters>, res: Response) => Promise<unknown>
+  read: (wanted: z.infer<Filters>) => Promise<unknown>
 }
 
 /** Makes a GET that answers what its filters select. */
 export function filtered<Filters extends z.ZodObject>(
   path: string,
-  { filters, answer, send, ...about }: Filtered<Filters>,
+  { filters, answer, read, ...about }: Filtered<Filters>,
 ): Operation {
   return {
     method: 'get',
@@ -69,21 +66,10 @@ export function filtered<Filters extends z.ZodObject>(
     requestParams: { query: filters },
     answers: { 200: answer },
     errors: ['invalid_filter'],
-    answer: (req, res) => send(parseFilters(filters, req.query), res),
+    answer: async (req, res) => res.json(await read(parseFilters(filters, req.query))),
   }
 }
 
 export function onePage(item: z.ZodType): Content {
   return { description: 'One page', schema: pageSchema(item) }
-}
-
-/** Answers a list. If it comes from a standby, a header gives the time of the standby's last change. */
-export async function sendList<T>(
-  { lists }: Pick<ReceiverDeps, 'lists'>,
-  res: Response,
-  list: (db: Database) => Promise<T>,
-): Promise<void> {
-  const { listed, asOf } = await lists(list)
-  if (asOf !== undefined) res.set('x-mediadock-as-of', asOf.toISOString())
-  res.json(listed)
 }

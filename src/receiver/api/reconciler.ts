@@ -39,7 +39,7 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
     summary: 'Runs of the reconciler, newest first',
     filters: runListSchema,
     answer: onePage(reconcileRunSchema),
-    send: async (wanted, res) => res.json(await listReconcileRuns(db, wanted)),
+    read: (wanted) => listReconcileRuns(db, wanted),
   })
   const run: Operation = {
     method: 'post',

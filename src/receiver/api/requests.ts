@@ -9,7 +9,7 @@ import { findRequest, listRequests, requestSchema } from '../queries/requests.ts
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { idPathSchema, jsonBody, locked, unknown, uuidParam, type Operation } from './operation.ts'
-import { filtered, oneById, onePage, sendList } from './reads.ts'
+import { filtered, oneById, onePage } from './reads.ts'
 import { trackBodySchema, tracked, trackRequest } from './track.ts'
 
 const { request_id, model, key_name, metadata } = exampleValues
@@ -70,7 +70,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     summary: 'Known requests, newest first',
     filters: requestListSchema,
     answer: onePage(requestSchema),
-    send: (wanted, res) => sendList(deps, res, (from) => listRequests(from, wanted, overdue())),
+    read: (wanted) => listRequests(deps.db, wanted, overdue()),
   })
   const show = oneById('/requests/{id}', {
     operationId: 'showRequest',

@@ -35,7 +35,7 @@ export function auditRoutes(console: ConsoleDeps): Router {
     ]
     const read = async () => {
       const wanted = parseFilters(auditListSchema, without(query, 'open'))
-      return console.lists((db) => listAudit(db, wanted))
+      return { listed: await listAudit(console.db, wanted) }
     }
     const { status, body } = await listView(console, { path, query, fields }, read, ({ listed }) =>
       auditTable(listed, query),

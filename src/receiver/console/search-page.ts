@@ -6,7 +6,6 @@ import { parseFilters } from '../queries/filters.ts'
 import { find, findFiltersSchema, type Found } from '../queries/find.ts'
 import { arrivalsTable, deliveriesTable } from './deliveries/delivery-rows.ts'
 import { tryRead } from './parts/failures.ts'
-import { asOfNote } from './parts/list-view.ts'
 import { badge, card, foreign, problem, shortId, sourceLine } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { queryOf } from './parts/url.ts'
@@ -17,18 +16,18 @@ const about =
 
 /** One search for every kind of id. A whole id opens its page at once. */
 export function searchRoutes(console: ConsoleDeps): Router {
-  const { lists, clock, logger, settings } = console
+  const { db, clock, logger, settings } = console
   return Router().get('/search', async (req, res) => {
     const { q = '' } = queryOf(req)
     const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
     const read = await tryRead(logger, async () =>
-      q === '' ? undefined : lists((db) => find(db, parseFilters(findFiltersSchema, { q }), when)),
+      q === '' ? undefined : find(db, parseFilters(findFiltersSchema, { q }), when),
     )
-    const page = read.ok && read.value ? pageOf(read.value.listed, q) : undefined
+    const page = read.ok && read.value ? pageOf(read.value, q) : undefined
     if (page !== undefined) return res.redirect(303, page)
     const body = html`<form class="filters" method="get" action="/search" role="search"><div class="fields">
         <label class="wide"><span>Search</span><input type="search" name="q" value="${q}" data-search autocomplete="off" spellcheck="false" /></label><button>Search</button></div></form>
-      ${read.ok ? read.value && html`${results(read.value.listed, q)} ${asOfNote(read.value.asOf, clock())}` : problem(read.problem)}`
+      ${read.ok ? read.value && results(read.value, q) : problem(read.problem)}`
     return sendConsolePage(console, res, { title: 'Search', about, status: read.status, body })
   })
 }

@@ -70,7 +70,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
   ]
   const read = async () => {
     const wanted = parseFilters(deliveryListSchema, without(query, ...looks))
-    return console.lists((db) => listDeliveries(db, wanted))
+    return { listed: await listDeliveries(console.db, wanted) }
   }
   const bar = { path, query, fields }
   const { status, body } = await listView(console, bar, read, ({ listed: { data } }) => {
@@ -97,7 +97,7 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
   ]
   const read = async () => {
     const wanted = parseFilters(arrivalListSchema, without(query, ...looks))
-    return console.lists((db) => listArrivals(db, wanted))
+    return { listed: await listArrivals(console.db, wanted) }
   }
   const bar = { path, query, fields, keep: ['view'] }
   const { status, body, value } = await listView(console, bar, read, ({ listed: { data } }) => {

@@ -19,14 +19,14 @@ import { mediaCount, overdueBy, pollSummaryOf, progressOf, type When } from './r
 const path = '/requests'
 
 export function requestsRoutes(console: ConsoleDeps): Router {
-  const { lists, clock, settings, links, keys } = console
+  const { db, clock, settings, links, keys } = console
   return Router().get(path, async (req, res) => {
     const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
     const columns = columnsOf({ when, links })
     const query = queryOf(req)
     const read = async () => {
       const wanted = parseFilters(requestListSchema, without(query, 'open'))
-      return lists((db) => listRequests(db, wanted, when))
+      return { listed: await listRequests(db, wanted, when) }
     }
     const fields: Field[] = [
       { name: 'q', label: 'Search', search: true, placeholder: 'request id or its beginning' },
