@@ -80,13 +80,6 @@ it('a test webhook is sent with one click, and its page shows the answer', async
   await glance(page, 'developer-deliveries')
 })
 
-it('the code that verifies a webhook is found from the deliveries', async () => {
-  const page = await openPage(browser, `${provider.consoleUrl}/deliveries`)
-  await page.getByRole('link', { name: 'How to verify a webhook' }).click()
-  await page.getByRole('heading', { name: 'Python' }).waitFor()
-  await expectGoodLooks(page, 'developer-verifying')
-})
-
 it('an account with its keys and the models fit a phone', async () => {
   await provider.createKey({
     account: 'studio',

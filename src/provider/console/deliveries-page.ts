@@ -24,10 +24,7 @@ export function showDeliveryList(app: Express, { db, catalog }: ConsoleDeps, sho
     path: '/deliveries',
     title: 'Deliveries',
     heading: ({ account }) => html`<h1>Webhook deliveries</h1>
-      <p>
-        <a class="button quiet" href="${linkTo('/deliveries/test', { account })}">Send a test…</a>
-        <a href="/deliveries/verifying">How to verify a webhook</a>, in TypeScript, Python and Go
-      </p>`,
+      <p><a class="button quiet" href="${linkTo('/deliveries/test', { account })}">Send a test…</a></p>`,
     schema,
     tabs: { name: 'state', choices: standings },
     fields: ({ model, since, until }) => html`${choice('model', model, [...catalog().keys()])}

@@ -9,7 +9,6 @@ import { type Environment, environments } from '../domain/schema.ts'
 import type { ModelListing } from '../operating/commands.ts'
 import { type FieldProblems, type FieldTexts, inputFields } from './input-form.ts'
 import { accountLink, badge, fieldProblem, keyOption, markedWith } from './parts.ts'
-import type { Snippet } from './snippets.ts'
 
 /** The values of the form. */
 export type Filled = {
@@ -32,11 +31,10 @@ export type ModelView = {
   problem?: string | undefined
   /** The price in credits, after it was estimated. */
   estimate?: { credits: number; key: UsableKey | undefined } | undefined
-  snippets: readonly Snippet[]
 }
 
 export function modelPage(view: ModelView): Markup {
-  const { model, switches, snippets } = view
+  const { model, switches } = view
   const { credits } = catalogEntry(model).pricing
   return html`<h1>${model.name}</h1>
     <div class="columns model">
@@ -55,16 +53,6 @@ export function modelPage(view: ModelView): Markup {
             ...environments.map((each) => [`In ${each}`, modelSwitch(model.slug, each, switches[each])] as const),
           ])}
           ${factors(model)}
-        </section>
-        <section class="card">
-          <h2>The same as code</h2>
-          <p class="soft">With the values of the form. Set the environment variable <code>API_KEY</code> first.</p>
-          ${snippets.map(
-            ({ language, code }, at) => html`<details class="snippet" ${at === 0 ? html`open` : ''}>
-              <summary>${language}</summary>
-              <div><pre tabindex="0" aria-label="${language}" data-language="${language}" data-copy="${code}">${code}</pre></div>
-            </details>`,
-          )}
         </section>
       </div>
     </div>`

@@ -16,7 +16,6 @@ import { defaultTexts, type FieldProblems, inputOf, problemsOf, textsIn, textsOf
 import { type Filled, modelPage, type ModelView } from './model-page.ts'
 import type { Show } from './parts.ts'
 import { readRequest } from './reads.ts'
-import { submitSnippets } from './snippets.ts'
 
 /** The same limit as for the body of a submit. */
 const readFields = formReader('1mb')
@@ -37,8 +36,7 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
     const switches = models.find(({ slug }) => slug === model.slug)
     if (switches === undefined) throw unknown()
     const estimate = credits === undefined ? undefined : { credits, key: keys.find(({ id }) => id === filled.keyId) }
-    const snippets = submitSnippets(callOf(deps, model, filled))
-    const view = { model, switches, keys, filled, requestId, problems, problem, estimate, snippets }
+    const view = { model, switches, keys, filled, requestId, problems, problem, estimate }
     show(req, res, model.name, modelPage(view))
   }
 
@@ -156,19 +154,4 @@ async function textsLike(
   const id = requestIdSchema.safeParse(like)
   const request = id.success ? await readRequest(db, id.data) : undefined
   return request === undefined || request.model !== model.slug ? undefined : textsOf(JSON.parse(request.input))
-}
-
-/** Returns the call that is shown as code. Wrong fields are left out, and required empty ones get an example. */
-function callOf({ settings: { baseUrl } }: ConsoleDeps, model: CatalogModel, { texts, webhookUrl }: Filled) {
-  const given = inputOf(model, texts)
-  const problems = problemsOf(model, given)
-  const kept = Object.entries(given).filter(([key]) => problems[key] === undefined)
-  const missing = Object.entries(model.input_schema).flatMap(([key, { type, required }]) => {
-    if (!required || kept.some(([name]) => name === key)) return []
-    const example =
-      key.endsWith('_url') || key.endsWith('_urls') ? 'https://example.com/picture.png' : 'a sunrise over snow'
-    return [[key, type === 'array' ? [example] : example] as const]
-  })
-  const input: Record<string, unknown> = Object.fromEntries([...missing, ...kept])
-  return { baseUrl, slug: model.slug, input, webhookUrl: webhookUrl === '' ? undefined : webhookUrl }
 }

@@ -36,7 +36,6 @@ import { listAccounts, listEntries, readLastRequests } from './reads.ts'
 import { showRequest } from './request-page.ts'
 import { showRequests } from './requests-page.ts'
 import { showTests } from './test-page.ts'
-import { verifyingPage } from './verifying-page.ts'
 
 /** The samples of the sandbox, which the cards of models show. */
 const samplesFolder = path.join(import.meta.dirname, '../engines/samples')
@@ -81,7 +80,6 @@ export function createConsole(deps: ConsoleDeps): Express {
   showModels(app, deps, show)
   showRequests(app, deps, show)
   showRequest(app, deps, show)
-  app.get('/deliveries/verifying', (req, res) => show(req, res, 'Verifying a webhook', verifyingPage()))
   showDeliveryList(app, deps, show)
   showTests(app, deps, show)
   showDeliveries(app, deps, show)
