@@ -110,6 +110,11 @@ const outcomes = `
             select (shown.status, shown.media_complete, shown.cost, shown.output) is not distinct from
               (written.status, written.media_complete, written.cost, coalesce(written.output, ${outputOfMedia}))
             from mediadock.results shown where shown.request_id = verdict.request_id limit 1) then 'agreed'
+          -- A delivery that was parked for its key before is closed by a replay, once its request is confirmed: no
+          -- webhook changes that result.
+          when verdict.ruling = 'key_mismatch' and verdict.old_confirmed_at is not null and (
+            select 'key_mismatch' = any(d.flags) from mediadock.deliveries d
+            where d.id = verdict.delivery_id limit 1) then 'no_effect'
           -- It would be parked, but the limit is reached. A kept delivery that is replayed stays.
           when verdict.ruling in (${parking}) and verdict.via = 'inbox'
             and (select i.replay_id from mediadock.inbox i where i.delivery_id = verdict.delivery_id limit 1) is null

@@ -218,6 +218,25 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     expect(await stateOf(late)).toEqual({ flags: ['contradiction'], parked_reason: null })
   })
 
+  it.each(['before', 'after'])('that came %s the result is confirmed is closed by a replay', async (when) => {
+    const requestId = randomUUID()
+    await track(requestId, 'live')
+    const before = when === 'before' ? await settle(okImage(requestId).body, sandboxKey.signing_secret) : undefined
+    await reconcile()
+    const forged = before ?? (await settle(okImage(requestId).body, sandboxKey.signing_secret))
+    const row = await rowOf(requestId)
+    expect(row).toMatchObject({ status: 'COMPLETED', confirmed: true, sandbox: false })
+    for (const [dry_run, parked_reason] of [
+      [true, 'key_mismatch'],
+      [false, null],
+    ]) {
+      const replayed = await call(receiver, `POST /api/deliveries/${forged}/replay`, { body: { dry_run } })
+      expect(replayed).toMatchObject({ status: 200, json: { changes: [] } })
+      expect(await stateOf(forged)).toEqual({ flags: ['key_mismatch'], parked_reason })
+    }
+    expect(await rowOf(requestId)).toEqual(row)
+  })
+
   describe('that is removed or retired afterwards', () => {
     const trackedLive = async () => {
       const requestId = randomUUID()

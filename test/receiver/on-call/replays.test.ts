@@ -66,6 +66,18 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
     expect((await listReplays(receiver.deps.db))[0]).toMatchObject({ id: done.id, requeued: 2, waiting: 0, parked: 1 })
   })
 
+  it('ends the parking for a key without effect once the request is confirmed', async () => {
+    const { id, requestId } = await settleMismatched()
+    const page = async () => (await fetch(`${receiver.internalUrl}deliveries/${id}`)).text()
+    const signed = 'Signed with the key <b>sandbox</b> (sandbox).'
+    expect(await page()).toContain(`${signed} Its request has the key <b>live</b> (live). The provider's own result`)
+    await database.sql`update mediadock.requests set status = 'FAILED', landed_at = now(), confirmed_at = now(), sandbox = false
+      where request_id = ${requestId}`
+    expect(await page()).toContain(`${signed} The provider has confirmed the request as live`)
+    expect(await replay({ ids: [id] })).toMatchObject({ parked: 0, outcomes: [{ outcome: 'no_effect', count: 1 }] })
+    expect(await shown(id)).toMatchObject({ state: 'processed', reason: null })
+  })
+
   it("parks a delivery again after one try, with Postgres's message", async () => {
     const { id, requestId } = await settleMismatched()
     await correctKey(requestId)

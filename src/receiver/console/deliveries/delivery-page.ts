@@ -47,7 +47,7 @@ function deliveryPage({ keys, links }: ConsoleDeps, { delivery, request, view }:
       <span class="spacer"></span>
       <a class="button ${state === 'parked' ? '' : 'quiet'}" href="${linkTo('/deliveries/replay', { ids: id })}" data-key-action="replay">Replay… <kbd>r</kbd></a>
     </div>
-    <p class="lead">${nextStep(delivery)}</p>
+    <p class="lead">${nextStep(delivery, request, keys())}</p>
     <div class="columns">
       <div>${card('What it is', factsOf(delivery))} ${card('How it was verified', html`<ol class="steps">${steps.map((step) => html`<li>${step}</li>`)}</ol>`)} ${card('Attempts', attemptsTable(delivery))}</div>
       <div>${card('Its request', requestNow(delivery, request, links))} ${card('Headers', headersPart(delivery.headers, 'The signature and credentials are never shown.'))}</div>

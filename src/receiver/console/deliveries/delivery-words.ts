@@ -5,10 +5,11 @@ import type { Keys } from '../../domain/keys.ts'
 import { defaultSourceName } from '../../domain/source.ts'
 import { wordsOf } from '../../on-call/cause-words.ts'
 import type { DeliveryDetail } from '../../queries/delivery-detail.ts'
+import type { RequestDetail } from '../../queries/request-detail.ts'
 import { badge, foreign, meaningOf, number } from '../parts/parts.ts'
 
 /** The state of a delivery and the next step, in a few sentences. */
-export function nextStep(delivery: DeliveryDetail): Markup {
+export function nextStep(delivery: DeliveryDetail, request: RequestDetail | undefined, keys: Keys): Markup {
   const { state, outcome, reason, due_at } = delivery
   switch (state) {
     case 'pending':
@@ -18,11 +19,24 @@ export function nextStep(delivery: DeliveryDetail): Markup {
       return html`Processed: ${meaningOf(outcome) ?? outcome}. ${afterwards[outcome] ?? 'Nothing to do.'}`
     case 'parked': {
       const { title, means, todo } = wordsOf(reason ?? '')
+      if (reason === 'key_mismatch' && request)
+        return html`<b>Parked: ${title}.</b> ${mismatch(delivery, request, keys)}`
       return html`<b>Parked: ${title}.</b> ${means} ${todo}`
     }
     default:
       return state satisfies never
   }
+}
+
+/** Which key is of which environment, and the one action that applies. */
+function mismatch({ key_name: signer }: DeliveryDetail, request: RequestDetail, { byName }: Keys): Markup {
+  const keyText = (name: string) =>
+    html`the key <b>${foreign(name)}</b> (${byName.get(name)?.environment ?? 'unknown environment'})`
+  const { id, key_name, sandbox, confirmed_at } = request
+  const signed = html`Signed with ${keyText(signer)}.`
+  if (confirmed_at !== null)
+    return html`${signed} The provider has confirmed the request as ${sandbox === true ? 'sandbox' : 'live'}, and its result stands. Replay this delivery: that closes it without effect.`
+  return html`${signed} ${key_name === null ? 'Its request names no key.' : html`Its request has ${keyText(key_name)}.`} The provider's own result decides: press “Ask the provider now” on the page of <a href="/requests/${id}">the request</a>.`
 }
 
 /** A delivery that was claimed more than once has failed before, so it never gets "Nothing to do". */
@@ -39,8 +53,7 @@ function whyWaiting({ failures, claims, trouble }: DeliveryDetail): Markup | str
 const afterwards: Record<string, string> = {
   contradiction:
     "A confirmed result stays. For an unconfirmed one, a poll reads the provider's own result, which decides.",
-  key_mismatch:
-    'On the page Keys, compare the environment of the key that signed it with that of the key of its request.',
+  key_mismatch: 'The provider has confirmed its environment since. Nothing to do.',
   source_mismatch:
     'A request belongs to the source that first tracked or reported it. A replay parks this delivery again.',
 }
