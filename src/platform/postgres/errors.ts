@@ -10,23 +10,21 @@ import { DrizzleQueryError } from './drizzle.ts'
 const aboutTheServer = /^(?:08|25|40|53|57|58|XX|F0)/
 
 /**
- * True if one row of a statement is at fault: Postgres refused the row, or another transaction locked it. The other
- * rows usually succeed without that row. A missing grant counts too, although it refuses them all.
+ * What made a statement fail:
+ *
+ * - `refused`: Postgres refuses one of its rows, and would refuse it again. The other rows usually succeed without that
+ *   row. A missing grant counts too, although it refuses them all.
+ * - `locked`: another transaction has locked one of its rows. It may succeed later.
+ * - `server`: the server, the connection or the commit. No row is at fault.
  */
-export function isAboutTheRow(error: unknown): boolean {
+export type Fault = 'refused' | 'locked' | 'server'
+
+export function faultOf(error: unknown): Fault {
   const refusal = refusalOf(error)
   // The NOTIFY queue filled up between the guard of the statement and its commit. The next try does not notify.
-  return (
-    refusal !== undefined &&
-    !aboutTheServer.test(refusal.code) &&
-    refusal.routine !== 'PreCommit_Notify' &&
-    !waitedToCommit(error)
-  )
-}
-
-/** True if Postgres refused a row and would refuse it again. False if the row was only locked. */
-export function isRefusal(error: unknown): boolean {
-  return isAboutTheRow(error) && !metALock(error)
+  const isOfCommit = refusal?.routine === 'PreCommit_Notify' || waitedToCommit(error)
+  if (refusal === undefined || isOfCommit || aboutTheServer.test(refusal.code)) return 'server'
+  return metALock(error) ? 'locked' : 'refused'
 }
 
 /** True if a value (22), a constraint (23) or a limit of Postgres (54) caused the refusal. */

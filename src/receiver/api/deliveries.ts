@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import type { Detail } from '../../platform/pages/audit.ts'
-import { isAboutTheRow, isRefusal, postgresMessage } from '../../platform/postgres/errors.ts'
+import { faultOf, postgresMessage } from '../../platform/postgres/errors.ts'
 import { replayDelivery, type Replay } from '../landing/replay.ts'
 import { replayMany, type ReplayedMany } from '../on-call/replay-many.ts'
 import type { ReceiverDeps } from '../program.ts'
@@ -88,8 +88,9 @@ function replayOne(deps: ReceiverDeps): Operation {
 
 /** A refusal, mostly by a service's own trigger, is an error for the caller to correct. A lock is temporary: 503. */
 function answerFailure(error: unknown): never {
-  if (!isAboutTheRow(error)) throw error
-  if (!isRefusal(error)) throw locked()
+  const fault = faultOf(error)
+  if (fault === 'server') throw error
+  if (fault === 'locked') throw locked()
   throw new HttpError(
     409,
     'landing_refused',

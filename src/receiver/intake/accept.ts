@@ -3,7 +3,7 @@ import { withDeadline } from '../../platform/deadline.ts'
 import { createShares } from '../../platform/fair-share.ts'
 import { createGather, rowsForSecondStatement } from '../../platform/gather.ts'
 import type { Logger } from '../../platform/logger.ts'
-import { isRefusal } from '../../platform/postgres/errors.ts'
+import { faultOf } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Delivery, MemoryRoom } from '../domain/delivery.ts'
@@ -158,7 +158,7 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
     } catch (error) {
       refusals += 1
       const isWorthHalving = isAnyStored || refusals <= maxRefusals
-      if (part.length > 1 && isWorthHalving && isRefusal(error)) {
+      if (part.length > 1 && isWorthHalving && faultOf(error) === 'refused') {
         const half = Math.ceil(part.length / 2)
         parts.push(part.slice(half), part.slice(0, half))
         continue

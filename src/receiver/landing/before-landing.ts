@@ -1,4 +1,4 @@
-import { isAboutTheRow, metALock, postgresMessage } from '../../platform/postgres/errors.ts'
+import { faultOf, postgresMessage } from '../../platform/postgres/errors.ts'
 import type { Hint, Parsed, Report, UnreadableReason } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import type { Claimed } from './claimed.ts'
@@ -38,9 +38,10 @@ async function landClaimedHint(deps: LandingDeps, claimed: Claimed, hint: Hint):
   try {
     await landHint(deps, claimed, hint)
   } catch (error) {
-    if (!isAboutTheRow(error)) throw error
+    const fault = faultOf(error)
+    if (fault === 'server') throw error
     logger.error({ err: error, delivery_id: claimed.deliveryId }, 'a hint could not be landed, landing it later')
-    if (metALock(error)) {
+    if (fault === 'locked') {
       const pauseMs = putOffMs(claimed.claims)
       await returnClaims(db, [{ ...claimed, pauseMs }], { now: time(), trouble: 'a lock of another transaction' })
     } else await retryOrPark(db, { claimed, reason: 'landing_failed', detail: postgresMessage(error), now: time() })

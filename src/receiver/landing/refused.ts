@@ -1,10 +1,4 @@
-import {
-  databaseCodeOf,
-  isAboutTheRow,
-  metALock,
-  postgresMessage,
-  waitedToCommit,
-} from '../../platform/postgres/errors.ts'
+import { databaseCodeOf, faultOf, postgresMessage, waitedToCommit } from '../../platform/postgres/errors.ts'
 import type { DeliveryInFlight } from './in-flight.ts'
 import { retryOrPark, type InboxClaim } from './inbox.ts'
 import { idsOf, landBatch, trace, type Failed } from './land-batch.ts'
@@ -40,7 +34,7 @@ export async function landInParts(deps: BatchDeps, first: Failed): Promise<void>
     const failed = await landBatch(deps, deliveries, waitMs)
     isAnyLanded ||= !failed || failed.isAnyLanded
     if (!failed) continue
-    if (!metALock(failed.error)) refusals += 1
+    if (faultOf(failed.error) === 'refused') refusals += 1
     if (!isAnyLanded && refusals > maxRefusals) throw failed.error
     parts.push(...(await partsOf(deps, failed)))
   }
@@ -51,15 +45,16 @@ async function partsOf(deps: BatchDeps, { open, error, waitMs, startedMs }: Fail
   const [first] = open
   if (first === undefined) return []
   const isAlone = open.length === 1
-  if (isAlone || !isAboutTheRow(error)) {
+  const fault = faultOf(error)
+  if (isAlone || fault === 'server') {
     const failure = databaseCodeOf(error) ?? 'failed'
     for (const one of open) trace(deps, one, startedMs, { outcome: 'failed', failure })
   }
   // The commit waited for other transactions that notify. Halves would wait for the same lock, so the whole batch waits
   // twice as long. Beyond 4 s, Postgres has failed.
   if (waitedToCommit(error) && waitMs < 4000) return [{ deliveries: open, waitMs: waitMs * 2 }]
-  if (!isAboutTheRow(error)) throw error
-  if (metALock(error)) return unlockedParts(deps, open, waitMs)
+  if (fault === 'server') throw error
+  if (fault === 'locked') return unlockedParts(deps, open, waitMs)
   if (!isAlone) return halves(open, waitMs)
   await putOffOrPark(deps, first, error)
   return []
@@ -117,7 +112,7 @@ async function putOffOrPark(deps: BatchDeps, one: DeliveryInFlight, error: unkno
  */
 export async function unlessRefused<End>({ logger }: LandingDeps, claimed: InboxClaim, write: Promise<End>) {
   return write.catch((error: unknown) => {
-    if (!isAboutTheRow(error)) throw error
+    if (faultOf(error) === 'server') throw error
     const message = 'a delivery could not be put off or parked, trying again after its lease ends'
     logger.error({ err: error, delivery_id: claimed.deliveryId }, message)
     return 'refused' as const

@@ -1,4 +1,4 @@
-import { isAboutTheRow, isRefusal, postgresMessage } from '../../platform/postgres/errors.ts'
+import { faultOf, postgresMessage } from '../../platform/postgres/errors.ts'
 import { maxPageItems, namedItems } from '../domain/page-limits.ts'
 import type { LandingDeps } from '../landing/landing-deps.ts'
 import { replayDelivery, type Change, type Replay } from '../landing/replay.ts'
@@ -65,12 +65,13 @@ async function replayInto(
     all.replayed += replay?.replayed ?? 0
     return replay?.changes ?? []
   } catch (error) {
-    if (!isAboutTheRow(error)) throw error
+    const fault = faultOf(error)
+    if (fault === 'server') throw error
     deps.logger.error(
       { err: error, delivery_id: id },
       'a delivery could not be replayed, the replay continues with the next',
     )
-    const what = isRefusal(error) ? 'Postgres refuses its rows' : 'another transaction holds its request'
+    const what = fault === 'refused' ? 'Postgres refuses its rows' : 'another transaction holds its request'
     all.failed.push({ delivery_id: id, message: `${what}: ${postgresMessage(error)}` })
     return []
   }

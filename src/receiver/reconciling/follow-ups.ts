@@ -1,6 +1,6 @@
 import { createPlaces } from '../../platform/places.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { isAboutTheRow } from '../../platform/postgres/errors.ts'
+import { faultOf } from '../../platform/postgres/errors.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { claimDue, createResting, type ClaimDeps } from './poll-claims.ts'
 import { beginPolls, type PollingDeps } from './polling.ts'
@@ -29,7 +29,7 @@ export function createFollowUps(deps: PollingDeps) {
       const limit = places.free()
       if (limit <= 0) return { more: false }
       await askForProgress(deps).catch((error: unknown) => {
-        if (!isAboutTheRow(error)) throw error
+        if (faultOf(error) === 'server') throw error
         deps.logger.warn({ err: error }, 'Postgres refuses to schedule polls for progress; other polls continue')
       })
       const due = await claimDue(deps, { limit, ...resting.queues() })

@@ -1,7 +1,7 @@
 import { turnOf } from '../../platform/fair-share.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { isAboutTheRow, metALock } from '../../platform/postgres/errors.ts'
+import { faultOf, metALock } from '../../platform/postgres/errors.ts'
 import { createLeaseKeeper, leaseSeconds, type LeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
 import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
@@ -238,7 +238,7 @@ async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<Due
       return await claim(deps, others)
     } catch (error) {
       // The limit of consecutive claims that meet only refused rows.
-      if (!isAboutTheRow(error) || refused === 8) throw error
+      if (faultOf(error) === 'server' || refused === 8) throw error
     }
     const claimed: Due[] = []
     const rows = await db.execute<{ request_id: string }>(sql`with recursive ${others} select request_id from due`)
@@ -246,7 +246,7 @@ async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<Due
       try {
         claimed.push(...(await claim(deps, due(sql`request_id = ${id}::uuid`))))
       } catch (error) {
-        if (!isAboutTheRow(error)) throw error
+        if (faultOf(error) === 'server') throw error
         setAside.add(id, error)
       }
     }

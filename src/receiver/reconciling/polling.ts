@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { isAboutTheRow, metALock, postgresMessage } from '../../platform/postgres/errors.ts'
+import { faultOf, metALock, postgresMessage } from '../../platform/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import { maxInteger } from '../domain/limits.ts'
@@ -145,7 +145,7 @@ async function landOrPostpone(deps: PollingDeps, answered: Answered): Promise<Po
         await delay(jitteredPauseMs(tries, locked, Math.random), undefined, { signal: deps.cut }).catch(() => {})
         continue
       }
-      if (!isAboutTheRow(error)) throw error
+      if (faultOf(error) === 'server') throw error
       deps.logger.error(
         { err: error, request_id: one.request_id },
         'a result could not be landed, it is polled again later',

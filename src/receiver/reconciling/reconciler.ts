@@ -1,4 +1,4 @@
-import { isAboutTheRow } from '../../platform/postgres/errors.ts'
+import { faultOf } from '../../platform/postgres/errors.ts'
 import { claimDue, claimOne, claimOverdue, createResting } from './poll-claims.ts'
 import { beginPolls, poll, type PollEnd, type PollingDeps } from './polling.ts'
 
@@ -36,7 +36,7 @@ export async function runOnce(deps: PollingDeps, signal?: AbortSignal): Promise<
         count(run, ended.value)
         continue
       }
-      if (!isAboutTheRow(ended.reason)) throw ended.reason
+      if (faultOf(ended.reason) === 'server') throw ended.reason
       // The failure concerns only this request.
       run.failed += 1
       deps.logger.error(

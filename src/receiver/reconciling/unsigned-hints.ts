@@ -1,7 +1,7 @@
 import type { Counter } from 'prom-client'
 import type { Logger } from '../../platform/logger.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { isAboutTheRow } from '../../platform/postgres/errors.ts'
+import { faultOf } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { nextExtraPoll } from '../domain/poll-rhythm.ts'
@@ -33,7 +33,7 @@ export function createUnsignedHints({ db, time, logger, dropped }: UnsignedHints
       try {
         for (const { request_id } of await makeDue(db, hinted, time())) noteAgain(request_id)
       } catch (error) {
-        if (!isAboutTheRow(error)) {
+        if (faultOf(error) === 'server') {
           for (const requestId of hinted.keys()) noteAgain(requestId)
           throw error
         }

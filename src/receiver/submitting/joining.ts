@@ -1,5 +1,5 @@
 import type { Logger } from '../../platform/logger.ts'
-import { isAboutTheRow } from '../../platform/postgres/errors.ts'
+import { faultOf } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Keys } from '../domain/keys.ts'
@@ -30,7 +30,7 @@ export async function joinSubmit(
     logger.info(joined, 'a webhook ended the submit that its URL names')
   } catch (error) {
     // The webhook lands without it.
-    if (!isAboutTheRow(error)) throw error
+    if (faultOf(error) === 'server') throw error
     logger.error(
       { err: error, idempotency_key: idempotencyKey },
       'a webhook could not end the submit that its URL names: the webhook lands without it',

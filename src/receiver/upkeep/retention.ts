@@ -1,7 +1,7 @@
 import type { Logger } from '../../platform/logger.ts'
 import { statementRows } from '../../platform/postgres/at-most.ts'
 import { type Column, sql, type SQL, type Table } from '../../platform/postgres/drizzle.ts'
-import { isAboutTheRow, one } from '../../platform/postgres/errors.ts'
+import { faultOf, one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
@@ -34,7 +34,7 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
     try {
       return await prune()
     } catch (error) {
-      if (!isAboutTheRow(error)) throw error
+      if (faultOf(error) === 'server') throw error
       refused.push(error)
       return 0
     }

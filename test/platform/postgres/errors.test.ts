@@ -6,8 +6,7 @@ import {
   databaseErrorOf,
   hadToGiveWay,
   isAboutTheData,
-  isAboutTheRow,
-  isRefusal,
+  faultOf,
   postgresMessage,
   retryConflicts,
 } from '../../../src/platform/postgres/errors.ts'
@@ -56,7 +55,7 @@ it('explainPostgres gives the same text for an error that drizzle wrapped', asyn
   expect((await failureOf(raising('23505'))).map(explainPostgres)).toEqual([words, words])
 })
 
-describe('isAboutTheRow', () => {
+describe('faultOf', () => {
   it.each<[string, string]>([
     ['a value that does not fit', `select 'x'::int`],
     ['a constraint', 'insert into mediadock.requests (request_id) values (null)'],
@@ -65,8 +64,8 @@ describe('isAboutTheRow', () => {
     ...['P0001', '42501', '0A000', '21000', '09000', '27000', '2F002', '38000', '39000', '55000', '44000', 'ZZ001'].map(
       (state): [string, string] => [state, raising(state)],
     ),
-  ])('%s blames the row', async (_what, text) => {
-    expect((await failureOf(text)).map(isAboutTheRow)).toEqual([true, true])
+  ])('%s is refused', async (_what, text) => {
+    expect((await failureOf(text)).map(faultOf)).toEqual(['refused', 'refused'])
   })
 
   it.each<[string, string]>([
@@ -75,11 +74,11 @@ describe('isAboutTheRow', () => {
     ...['08006', '25006', '40001', '40P01', '53100', '53300', '57014', '57P01', '58030', 'XX000', 'F0000'].map(
       (state): [string, string] => [state, raising(state)],
     ),
-  ])('%s does not blame the row', async (_what, text) => {
-    expect((await failureOf(text)).map(isAboutTheRow)).toEqual([false, false])
+  ])('%s is the fault of the server', async (_what, text) => {
+    expect((await failureOf(text)).map(faultOf)).toEqual(['server', 'server'])
   })
 
-  it('no server, no access, and other errors do not blame the row', async () => {
+  it('no server, no access, and other errors are the fault of the server', async () => {
     const [away] = await failureOf('select 1', 'postgres://x:y@127.0.0.1:9/z')
     expect(away).toMatchObject({ code: 'ECONNREFUSED' })
     const { url } = await withTestDatabase()
@@ -100,15 +99,13 @@ describe('isAboutTheRow', () => {
         routine: 'PreCommit_Notify',
       }),
     ]) {
-      expect(isAboutTheRow(other)).toBe(false)
+      expect(faultOf(other)).toBe('server')
     }
   })
 })
 
-it('a lock blames the row, which is not refused', async () => {
-  const failures = await failureOf(raising('55P03'))
-  expect([...failures.map(isAboutTheRow), ...failures.map(isRefusal)]).toEqual([true, true, false, false])
-  expect((await failureOf(raising('P0001'))).map(isRefusal)).toEqual([true, true])
+it('a lock of a row is no refusal', async () => {
+  expect((await failureOf(raising('55P03'))).map(faultOf)).toEqual(['locked', 'locked'])
 })
 
 it('only a value, a constraint or a limit is about the data', async () => {
