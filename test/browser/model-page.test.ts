@@ -146,13 +146,3 @@ it('a double click on Grant posts the form once', async () => {
   await page.getByText('5 credits to spend').waitFor()
   expect(posts).toBe(1)
 })
-
-it('shows the picture that a field links to, below the field', async () => {
-  const page = await openPage(browser, `${provider.consoleUrl}/models/aurora-image`, { expectProblems: true })
-  const sample = new URL('/assets/image-0.webp', provider.consoleUrl).href
-  await page.getByLabel('image_url').fill(sample)
-  const preview = page.getByRole('img', { name: sample })
-  await preview.waitFor()
-  await page.getByLabel('image_url').fill('https://127.0.0.1:9/gone.png')
-  await page.getByText('This picture is not available at its link.').waitFor()
-})

@@ -101,8 +101,7 @@ function field({ name, key, descriptor, text, problem }: Field): Markup {
   const described = [hint === '' ? '' : `${name}-hint`, problem === undefined ? '' : `${name}-problem`]
     .filter((id) => id !== '')
     .join(' ')
-  const isPicture = /^image_urls?$/.test(key)
-  const attributes = html`id="${name}" name="${name}" ${isPicture ? html`data-preview` : ''} ${described === '' ? '' : html`aria-describedby="${described}"`} ${problem === undefined ? '' : html`aria-invalid="true"`}`
+  const attributes = html`id="${name}" name="${name}" ${described === '' ? '' : html`aria-describedby="${described}"`} ${problem === undefined ? '' : html`aria-invalid="true"`}`
   const words = html`${hint === '' ? '' : html`<p class="hint" id="${name}-hint">${hint}</p>`}${fieldProblem(name, problem)}`
   if (descriptor.type === 'boolean')
     return html`<div class="field"><label class="tick"><input type="checkbox" value="true" ${attributes} ${text === 'true' ? html`checked` : ''} /> ${key}</label>${words}</div>`

@@ -70,7 +70,7 @@ export function createConsole(deps: ConsoleDeps): Express {
       current: href === req.path || req.path.startsWith(href === '/' ? '/accounts/' : `${href}/`),
     }))
     const below = footer(clock(), html`<a href="${new URL('/docs', settings.baseUrl).href}">API documentation</a>`)
-    const scripts = ['/assets/copy.js', '/assets/times.js', '/assets/previews.js']
+    const scripts = ['/assets/copy.js', '/assets/times.js']
     const styles = ['/assets/developer-console.css']
     const signOut = settings.consoleToken !== undefined
     sendPage(res, page({ title, product, nav, body, below, scripts, styles, signOut }))
