@@ -29,35 +29,29 @@ export function movementTable(entries: readonly EntryRow[], empty = 'No credits 
   return table({ label: 'Ledger', columns, rows, empty })
 }
 
-/** A sample of what a model makes. Four pictures take turns. */
-function sampleOf(type: ModelListing['type'], place: number): Markup {
-  if (type === 'video') return html`<video src="/assets/video.mp4" muted preload="metadata" aria-hidden="true"></video>`
-  if (type === 'audio') return html`<span aria-hidden="true">♪</span>`
-  return html`<img src="/assets/image-${place % 4}.webp" alt="" loading="lazy" />`
-}
-
-/** The models as cards with a sample, price, capabilities, and the environments in which they are off. */
+/** The models with price, capabilities, and the environments in which they are off. */
 export function modelsPage(models: readonly ModelListing[], catalog: Catalog): Markup {
-  const cards = models.flatMap(({ slug, type, name, ...isOn }, place) => {
+  const rows = models.flatMap(({ slug, type, name, ...isOn }) => {
     const model = catalog.get(slug)
     if (model === undefined) return []
-    const { credits } = catalogEntry(model).pricing
     const off = environments.filter((environment) => !isOn[environment])
     return [
-      html`<a class="card model-card" href="/models/${encodeURIComponent(slug)}">
-        <span class="sample">${sampleOf(model.type, place)}</span>
-        <b>${name}</b> <span class="mono soft">${slug}</span>
-        <span class="soft">${type}: ${model.capabilities.join(', ')}</span>
-        <span>${credits} credits ${model.note ?? ''}</span>
-        ${off.length === 0 ? '' : html`<span class="soft">off in ${off.join(' and ')}</span>`}
-      </a>`,
+      [
+        html`<a href="/models/${encodeURIComponent(slug)}">${name}</a>`,
+        html`<span class="mono">${slug}</span>`,
+        `${type}: ${model.capabilities.join(', ')}`,
+        `${catalogEntry(model).pricing.credits} credits ${model.note ?? ''}`,
+        off.length === 0 ? 'on' : `off in ${off.join(' and ')}`,
+      ],
     ]
   })
+  const columns = ['Model', 'Slug', { head: 'Makes', kind: 'wide' }, { head: 'Price', kind: 'wide' }, 'State'] as const
+  const empty = 'The catalog is empty. Set PROVIDER_CATALOG.'
   return html`<div class="head">
       <h1>Models</h1>
       <span class="soft">Choose a model to run it. Credits are reserved on a live submit and refunded on failure. The sandbox is free.</span>
     </div>
-    ${cards.length === 0 ? html`<p class="empty">The catalog is empty. Set PROVIDER_CATALOG.</p>` : html`<div class="model-cards">${cards}</div>`}`
+    <section class="card">${table({ label: 'Models', columns, rows, empty })}</section>`
 }
 
 export function switchOffPage({ slug, name }: ModelListing, environment: string): Markup {

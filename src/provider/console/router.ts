@@ -37,8 +37,6 @@ import { showRequest } from './request-page.ts'
 import { showRequests } from './requests-page.ts'
 import { showTests } from './test-page.ts'
 
-/** The samples of the sandbox, which the cards of models show. */
-const samplesFolder = path.join(import.meta.dirname, '../engines/samples')
 const product = 'Provider'
 const pages = {
   '/': 'Accounts',
@@ -60,7 +58,7 @@ export function createConsole(deps: ConsoleDeps): Express {
     .set('query parser', 'simple')
   app.use(requestLogger(logger))
   app.use(pageHeaders({ mediaOrigins: [new URL(settings.mediaUrl).origin] }))
-  app.use(pageAssets({ folders: [path.join(import.meta.dirname, 'assets'), samplesFolder] }))
+  app.use(pageAssets({ folders: [path.join(import.meta.dirname, 'assets')] }))
   const access = { token: settings.consoleToken, name: 'mediadock_provider', title: product, sessionsTable: sessions }
   app.use(guardAccess({ ...access, db: deps.db, clock, logger }))
   const show = (req: Request, res: Response, title: string, body: Markup) => {

@@ -80,7 +80,7 @@ describe('the developer console', () => {
     const form = { slug: 'lyra-audio', environment: 'live' }
     const switched = await post('/models', { ...form, enabled: 'false' })
     expect(switched.headers.get('location')).toBe('/models/lyra-audio')
-    expect((await get('/models')).body).toMatch(/href="\/models\/lyra-audio"(?:(?!<\/a>)[^])*off in live/)
+    expect((await get('/models')).body).toMatch(/href="\/models\/lyra-audio"(?:(?!<\/tr>)[^])*off in live/)
     await post('/models', { ...form, enabled: 'true' })
   })
 
