@@ -105,7 +105,7 @@ function attemptTable(attempts: readonly AttemptListing[]): Markup {
 }
 
 /** The receiver's answer as text. Control and other invisible characters become dots. */
-export function answerText(detail: string): Markup {
+function answerText(detail: string): Markup {
   const text = detail.replaceAll(/[^\P{C}\n\t]|[\u2028\u2029]/gu, '·')
   return text === '' ? html`<span class="soft">empty</span>` : html`<bdi class="mono">${text}</bdi>`
 }

@@ -4,13 +4,12 @@ import { HttpError } from '../../platform/http/http.ts'
 import { fieldsOf, formReader } from '../../platform/pages/form.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import { type Caller, callerOfKey } from '../accounts/identify.ts'
-import { listUsableKeys, type UsableKey } from '../accounts/usable-keys.ts'
+import { listUsableKeys } from '../accounts/usable-keys.ts'
 import type { CatalogModel } from '../catalog/catalog-model.ts'
 import * as commands from '../operating/commands.ts'
 import { estimateCredits } from '../submit/estimate.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
 import { submit } from '../submit/submit.ts'
-import { lastWebhookUrl } from '../webhooks/test-webhook.ts'
 import { auditedHere, type ConsoleDeps } from './actions.ts'
 import { defaultTexts, type FieldProblems, inputOf, problemsOf, textsIn, textsOf } from './input-form.ts'
 import { type Filled, modelPage, type ModelView } from './model-page.ts'
@@ -43,9 +42,8 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
   app.get('/models/:slug', async (req, res) => {
     const model = modelOf(deps, req)
     const key = requestIdSchema.safeParse(req.query['key'])
-    const texts = (await textsLike(deps, model, req.query['like'])) ?? defaultTexts(model)
-    const webhookUrl = await usualWebhookUrl(db, key.data)
-    const filled = { texts, keyId: key.data ?? '', webhookUrl, idempotencyKey: randomUUID() }
+    const values = (await valuesLike(deps, model, req.query['like'])) ?? { texts: defaultTexts(model), webhookUrl: '' }
+    const filled = { ...values, keyId: key.data ?? '', idempotencyKey: randomUUID() }
     const requestId = requestIdSchema.safeParse(req.query['request']).data
     await answer(req, res, model, filled, { problems: {}, requestId })
   })
@@ -137,21 +135,14 @@ function filledIn(req: Request, model: CatalogModel): Filled {
   return { texts: textsIn(model, fields), keyId, webhookUrl: webhookUrl.trim(), idempotencyKey }
 }
 
-/** The URL of the last webhook of the account whose key is chosen, else of the first key in the form. */
-async function usualWebhookUrl(db: ConsoleDeps['db'], keyId: string | undefined): Promise<string> {
-  const keys = await listUsableKeys(db, { scope: 'generate', wanted: keyId })
-  const isFirst = ({ environment }: UsableKey) => environment === 'sandbox'
-  const key = keyId === undefined ? (keys.find(isFirst) ?? keys[0]) : keys.find(({ id }) => id === keyId)
-  return key === undefined ? '' : ((await lastWebhookUrl(db, key.account)) ?? '')
-}
-
-/** The fields of another request of this model. */
-async function textsLike(
+/** The values of another request of this model. */
+async function valuesLike(
   { db }: ConsoleDeps,
   model: CatalogModel,
   like: unknown,
-): Promise<Filled['texts'] | undefined> {
+): Promise<Pick<Filled, 'texts' | 'webhookUrl'> | undefined> {
   const id = requestIdSchema.safeParse(like)
   const request = id.success ? await readRequest(db, id.data) : undefined
-  return request === undefined || request.model !== model.slug ? undefined : textsOf(JSON.parse(request.input))
+  if (request === undefined || request.model !== model.slug) return undefined
+  return { texts: textsOf(JSON.parse(request.input)), webhookUrl: request.webhook_url ?? '' }
 }

@@ -18,11 +18,8 @@ export type Show = (req: Request, res: Response, title: string, body: Markup) =>
 
 const tones: Record<string, Tone> = {
   COMPLETED: 'good',
-  delivered: 'good',
   FAILED: 'bad',
-  failed: 'bad',
   IN_PROGRESS: 'warn',
-  pending: 'warn',
 }
 
 export function badge(state: string): Markup {

@@ -171,15 +171,14 @@ describe('the page of a model', () => {
     await post(`/keys/${key.id}/faults`, { slow_seconds: '600' })
     const { body } = await provider.call('POST', '/v1/models/aurora-image', {
       key: key.api_key,
-      body: { input: { prompt: 'one "more"' } },
+      body: { input: { prompt: 'one "more"' }, webhook_url: 'https://hooks.example.com/like' },
     })
     const path = `/requests/${body.request_id}`
     const running = (await get(path)).body
     expect(running).toContain(`hx-get="${path}/now?polls=1"`)
     expect(running).toContain(`/models/aurora-image?like=${body.request_id}&key=${key.id}`)
-    expect((await get(`/models/aurora-image?like=${body.request_id}`)).body).toContain(
-      'one &quot;more&quot;</textarea>',
-    )
+    const like = (await get(`/models/aurora-image?like=${body.request_id}`)).body
+    expect(like).toMatch(/one &quot;more&quot;<\/textarea>[^]*value="https:\/\/hooks\.example\.com\/like"/)
     expect((await get(`${path}/now?polls=899`)).body).toMatch(/polls=900[^]*as of <time datetime="2/)
     expect((await get(`${path}/now?polls=900`)).body).not.toContain('hx-get')
     expect((await get(`${path}/now?polls=x`)).body).not.toContain('hx-get')
