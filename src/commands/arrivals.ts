@@ -5,11 +5,11 @@ import { listCommand } from './listing.ts'
 export const command = listCommand({
   help: `
 mediadock arrivals [--outcome accepted|duplicate|parked|hint|refused|unavailable] [--reason R] [--state S]
-                   [--request-id ID] [--webhook-id ID] [--key-name N] [--source-name S] [--q TEXT]
+                   [--request-id ID] [--webhook-id ID] [--key-name N] [--source-name S]
                    [--min-ack-ms N] [--min-skew-seconds N] [--since T] [--until T] [--limit N] [--json]
 
 Lists HTTP arrivals, also refused ones, newest first. --json prints one line per arrival. Times are ISO 8601,
-or an age like 15m, 2h, 1d. --q matches a delivery, request or webhook id, or its beginning.
+or an age like 15m, 2h, 1d.
 
   mediadock arrivals --outcome refused --since 15m
   mediadock arrivals --reason no_matching_secret --limit 1000 --json | jq -r .remote | sort | uniq -c

@@ -6,11 +6,11 @@ export const command = listCommand({
   help: `
 mediadock deliveries [--state pending|processed|parked] [--outcome O] [--reason R] [--request-id ID]
                      [--webhook-id ID] [--key-name N] [--source-name S] [--model M] [--flag F] [--ids ID,ID…]
-                     [--q TEXT] [--min-arrivals N] [--min-ack-ms N] [--min-skew-seconds N] [--since T] [--until T]
+                     [--min-arrivals N] [--min-ack-ms N] [--min-skew-seconds N] [--since T] [--until T]
                      [--limit N] [--json]
 
 Lists accepted deliveries, newest first. --json prints one line per delivery. Times are ISO 8601, or an age
-like 15m, 2h, 1d. --q matches a delivery, request or webhook id, or its beginning.
+like 15m, 2h, 1d.
 
   mediadock deliveries --state parked
   mediadock deliveries --outcome contradiction --since 1d

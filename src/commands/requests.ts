@@ -8,12 +8,12 @@ import type { Command } from './usage.ts'
 const listing = listCommand({
   help: `
 mediadock requests [--status IN_QUEUE|IN_PROGRESS|COMPLETED|FAILED|CANCELED] [--overdue [true|false]]
-                   [--contradiction [true|false]] [--model M] [--key-name N] [--source-name S] [--q TEXT]
+                   [--contradiction [true|false]] [--model M] [--key-name N] [--source-name S]
                    [--external-id ID] [--sandbox true|false] [--complete true|false] [--metadata JSON]
                    [--ids ID,ID…] [--since T] [--until T] [--limit N] [--json]
 
 Lists requests, newest first. --json prints one line per request. Times are ISO 8601, or an age like
-15m, 2h, 1d. --q matches a request id or its beginning. A request without a terminal state is overdue
+15m, 2h, 1d. A request without a terminal state is overdue
 STUCK_AFTER_SECONDS after it was tracked. --metadata takes a JSON object that the submitter's metadata must
 contain. --source-name, --sandbox, --complete and --metadata search the newest 20,000 requests of the range.
 

@@ -7,7 +7,7 @@ import { defineCommand, printJson } from './usage.ts'
 
 export const command = defineCommand({
   help: `
-mediadock tail [--outcome O] [--reason R] [--key-name N] [--request-id ID] [--webhook-id ID] [--q TEXT] [--json]
+mediadock tail [--outcome O] [--reason R] [--key-name N] [--request-id ID] [--webhook-id ID] [--json]
 
 Prints arrivals as they are logged, until Ctrl-C. Takes the filters of mediadock arrivals.
 

@@ -151,7 +151,7 @@ describe('hostile payloads', () => {
       `deliveries?request_id=${requestId}`,
       'deliveries?view=arrivals',
       `deliveries/replay?ids=${id}`,
-      `deliveries?q=${encodeURIComponent(markup)}`,
+      `deliveries?webhook_id=${encodeURIComponent(markup)}`,
       `deliveries/${id}`,
     ]) {
       await page.goto(at(path))

@@ -391,7 +391,7 @@ describe('an untracked id', () => {
 
   it('is found by its beginning', async () => {
     const page = await open(`requests/${failedId.slice(0, 8)}`, { expectProblems: true })
-    await page.getByRole('link', { name: 'List the requests that begin with it' }).click()
+    await page.getByRole('link', { name: 'Search everything for it' }).click()
     await page.locator(`[data-row="${failedId}"]`).waitFor()
   })
 

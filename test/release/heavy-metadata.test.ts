@@ -79,13 +79,6 @@ describe.each(usualServers)('requests with 1 MiB of metadata each (%s)', (server
       expect(await call(receiver, `GET ${path}`), path).toMatchObject({ status: 200 })
   })
 
-  it('are searched', async () => {
-    const { status, json } = await call(receiver, `GET /api/search?q=${order}`)
-    expect(status).toBe(200)
-    expect(json.by_metadata[0]).toMatchObject({ metadata: { order } })
-    expect(await call(receiver, 'GET /api/search?q=nowhere')).toMatchObject({ status: 200, json: { by_metadata: [] } })
-  })
-
   it('are passed by a filter of a list, page by page', async () => {
     const first = await call(receiver, `GET /api/requests?metadata=${slowFilter}`)
     expect(first).toMatchObject({ status: 200, json: { data: [], next_cursor: expect.any(String) } })

@@ -48,7 +48,7 @@ export function onCallOperations(deps: ReceiverDeps): Operation[] {
     }),
     filtered('/search', {
       operationId: 'search',
-      summary: 'Search by id or metadata, including refused arrivals',
+      summary: 'Find an id of any kind, including those of refused arrivals',
       filters: findFiltersSchema,
       answer: { description: 'The findings, grouped by kind', schema: foundSchema },
       read: (wanted) => find(deps.db, wanted, { now: clock(), stuckAfterSeconds }),

@@ -12,7 +12,7 @@ import { queryOf } from './parts/url.ts'
 import { quarantinedTable } from './requests/untracked-request.ts'
 
 const about =
-  'Finds requests, deliveries, webhooks (refused ones too) and Idempotency-Keys by id. Finds requests also by their id at the source, and by a value of their metadata.'
+  'Finds requests, deliveries and submits by their id or its beginning, and webhooks and requests of other sources by their whole id. Refused webhooks too.'
 
 /** One search for every kind of id. A whole id opens its page at once. */
 export function searchRoutes(console: ConsoleDeps): Router {
@@ -49,43 +49,30 @@ function pageOf({ requests, submits, deliveries, quarantined, arrivals }: Found,
   return paths.size === 1 ? [...paths][0] : undefined
 }
 
-const kinds: Record<string, string> = {
-  by_metadata: 'requests by their metadata',
-  arrivals: 'refused arrivals in the log',
-  quarantined: 'the quarantine',
-}
-
-function notSearched(missing: readonly string[]): string {
-  const named = missing.map((kind) => kinds[kind] ?? kind).join(', ')
-  return `This is not all: Postgres took too long to search ${named}. Try again, or search for a whole id.`
-}
-
 function results(found: Found, q: string): Markup {
-  const { requests, by_metadata, submits, deliveries, arrivals, quarantined, missing } = found
-  const partial = missing.length === 0 ? '' : problem(notSearched(missing))
+  const { requests, submits, deliveries, arrivals, quarantined } = found
   const part = (title: string, found: readonly unknown[], shown: () => Markup) =>
     found.length === 0 ? '' : card(title, shown())
   const parts = [
-    part('Requests', requests, () => requestsTable('Requests', requests)),
-    part('Requests by their metadata', by_metadata, () => requestsTable('Requests by their metadata', by_metadata)),
+    part('Requests', requests, () => requestsTable(requests)),
     part('Submits', submits, () => submitsTable(submits)),
     part('Deliveries', deliveries, () => deliveriesTable('Deliveries', deliveries)),
     part('Refused, kept in the quarantine', quarantined, () => quarantinedTable(quarantined)),
     part('Refused or not acknowledged, in the log', arrivals, () => arrivalsTable('Arrivals', arrivals)),
   ]
-  if (parts.every((part) => part === '')) return partial === '' ? nothingFound(q) : partial
+  if (parts.every((part) => part === '')) return nothingFound(q)
   const isRefused = requests.every(({ landed_at }) => landed_at === null) && deliveries.length === 0
-  return html`${partial} ${isRefused && quarantined.length > 0 ? problem('No result. A webhook with this id was refused; see below.') : ''} ${parts}`
+  return html`${isRefused && quarantined.length > 0 ? problem('No result. A webhook with this id was refused; see below.') : ''} ${parts}`
 }
 
 function nothingFound(q: string): Markup {
-  const body = html`Nothing was found for <span class="mono">${foreign(q, 100)}</span>. A whole id that is not found never arrived here, or its delivery was pruned after RETENTION_DAYS. Metadata, and beginnings of webhook ids, are searched only in the latest 20,000. If another service submitted the request, track it with <code>POST /api/requests</code>. The reconciler then polls it.`
+  const body = html`Nothing was found for <span class="mono">${foreign(q, 100)}</span>. A whole id that is not found never arrived here, or its delivery was pruned after RETENTION_DAYS. Of a webhook id, only the whole is found. If another service submitted the request, track it with <code>POST /api/requests</code>. The reconciler then polls it.`
   return card('No match', emptyState(body))
 }
 
-function requestsTable(label: string, requests: Found['requests']): Markup {
+function requestsTable(requests: Found['requests']): Markup {
   return table({
-    label,
+    label: 'Requests',
     columns: ['Request', 'State', 'Model', 'Key', 'Tracked', 'Landed'],
     rows: requests.map(({ id, source_name, status, overdue, model, key_name, tracked_at, landed_at }) => ({
       id,

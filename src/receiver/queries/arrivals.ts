@@ -36,7 +36,7 @@ import {
   type Page,
   type Place,
 } from './page.ts'
-import { arrivalFound, arrivalMeasured, isAmong, isOfTheNewest } from './search.ts'
+import { type AnyId, arrivalFound, arrivalMeasured, isAmong, isOfTheNewest } from './search.ts'
 
 /** The alias of the listed arrivals. Conditions in other files rely on it. */
 const a = alias(arrivals, 'a')
@@ -87,7 +87,7 @@ const newestFirst = [desc(a.arrived_at), desc(a.id)]
 /** Lists the arrival log, newest first. */
 export async function listArrivals(
   db: Database,
-  { limit, cursor, ...filters }: ArrivalFilters & Paging,
+  { limit, cursor, ...filters }: ArrivalFilters & AnyId & Paging,
 ): Promise<Page<ArrivalEntry>> {
   const { key_name, until } = filters
   const rows = await readWithin(db, async (tx) => {
@@ -160,8 +160,8 @@ export async function arrivalsOfDeliveries(
     .limit(limit)
 }
 
-function matching(wanted: ArrivalFilters): (SQL | undefined)[] {
-  const { state, outcome, request_id, webhook_id, key_name, source_name, q } = wanted
+function matching(wanted: ArrivalFilters & AnyId): (SQL | undefined)[] {
+  const { state, outcome, request_id, webhook_id, key_name, source_name, anyId } = wanted
   const range = { since: wanted.since, until: wanted.until }
   return [
     state && sql`${a.delivery_id} in ${idsInState(state)}`,
@@ -173,7 +173,7 @@ function matching(wanted: ArrivalFilters): (SQL | undefined)[] {
     source_name === undefined
       ? undefined
       : and(sql`${sourceNameOf(a.source_name)} = ${source_name}`, isOfTheNewest(range)),
-    q === undefined ? undefined : arrivalFound({ q, ...range }),
+    anyId === undefined ? undefined : arrivalFound(anyId),
     arrivalMeasured(wanted),
     within(order.at, range),
   ]

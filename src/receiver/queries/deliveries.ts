@@ -22,7 +22,7 @@ import {
   type Order,
   type Page,
 } from './page.ts'
-import { cameOften, deliveryFound, deliveryMeasured, foundRows, searchedRows } from './search.ts'
+import { type AnyId, cameOften, deliveryFound, deliveryMeasured, foundRows, searchedRows } from './search.ts'
 
 /** The aliases of the listed deliveries and arrivals. Conditions in other files rely on them. */
 const d = alias(deliveries, 'd')
@@ -49,7 +49,6 @@ export const deliverySchema = z
     bytes: z.int(),
     arrivals: z.int().describe('How many times it arrived, refused arrivals included.'),
     ack_ms: z.number().nullable().describe('Milliseconds from the first arrival to its answer.'),
-    // Last, since programs may read the columns of the CSV file by their place.
     source_name: z.string().describe('The source that signed it.'),
   })
   .meta({ id: 'Delivery' })
@@ -58,7 +57,10 @@ export type DeliveryEntry = z.infer<typeof deliverySchema>
 const order: Order = { at: d.received_at, id: d.id }
 
 /** Lists deliveries by time of arrival, newest first. */
-export async function listDeliveries(db: Database, query: DeliveryFilters & Paging): Promise<Page<DeliveryEntry>> {
+export async function listDeliveries(
+  db: Database,
+  query: DeliveryFilters & AnyId & Paging,
+): Promise<Page<DeliveryEntry>> {
   const page = pageOf(query)
   const { key_name, since: _since, until: _until, limit: _limit, cursor: _cursor, ...others } = query
   const byKeyAlone = key_name !== undefined && Object.values(others).every((value) => value === undefined)
@@ -84,7 +86,7 @@ export async function listDeliveryPlaces(
   return rows.map((place) => ({ id: place.id, cursor: encodeCursor(place) }))
 }
 
-function pageOf({ limit, cursor, ...filters }: DeliveryFilters & Paging): Which {
+function pageOf({ limit, cursor, ...filters }: DeliveryFilters & AnyId & Paging): Which {
   return { where: and(...matching(filters), afterCursor(cursor, order)), limit: limitOf({ limit }) }
 }
 
@@ -171,8 +173,9 @@ async function selectDeliveries(tx: Executor, { where, limit }: Which) {
     .orderBy(newestFirst(order))
 }
 
-function matching(wanted: DeliveryFilters): (SQL | undefined)[] {
-  const { state, outcome, request_id, webhook_id, key_name, source_name, model, flag, ids, q, min_arrivals } = wanted
+function matching(wanted: DeliveryFilters & AnyId): (SQL | undefined)[] {
+  const { state, outcome, request_id, webhook_id, key_name, source_name, model, flag, ids, anyId, min_arrivals } =
+    wanted
   const range = { since: wanted.since, until: wanted.until }
   return [
     state && stateIs(state),
@@ -188,7 +191,7 @@ function matching(wanted: DeliveryFilters): (SQL | undefined)[] {
       ? undefined
       : sql`${d.request_id} in (select ${requests.request_id} from ${requests} where ${requests.model} = ${model})`,
     ids && sql`${d.id} = any(${sql.param(ids)}::uuid[])`,
-    q === undefined ? undefined : deliveryFound({ q, ...range }),
+    anyId === undefined ? undefined : deliveryFound(anyId),
     deliveryMeasured(wanted),
     min_arrivals === undefined ? undefined : cameOften({ atLeast: min_arrivals, ...range }),
     within(order.at, range),

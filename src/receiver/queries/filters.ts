@@ -105,13 +105,6 @@ const common = {
     .describe(
       'The source: a name in SOURCES_FILE, or `generation-queue`. Searches the newest 20,000 of the time range.',
     ),
-  q: textFilter
-    .min(4)
-    .optional()
-    .describe(
-      'A delivery id, request id or webhook id, or the beginning of one. Beginnings of webhook ids are ' +
-        'searched among the newest 20,000 of the time range.',
-    ),
   min_ack_ms: atLeast('The least milliseconds until acknowledgement'),
   min_skew_seconds: atLeast("The least difference between the signer's and the receiver's clock, in seconds"),
   ...times,
@@ -170,11 +163,6 @@ export const requestFiltersSchema = z.strictObject({
       'With true, requests of which a delivery contradicts the stored result. Searches the newest 20,000 ' +
         'flagged deliveries.',
     ),
-  q: z
-    .string()
-    .regex(/^(?:[0-9a-f]-?){4,32}$/i, 'must be a request id or the beginning of one, with at least 4 characters')
-    .optional()
-    .describe('A request id, or the beginning of one.'),
   ids: idsFilter.optional().describe(`Request ids, separated by commas, at most ${maxPageItems}.`),
   ...times,
 })

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { alias, and, eq, isNull, not, or, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { alias, and, eq, isNull, not, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import * as onCall from '../domain/on-call-schema.ts'
@@ -24,7 +24,7 @@ import {
   type Order,
   type Page,
 } from './page.ts'
-import { foundRows, searchedRows, uuidRange } from './search.ts'
+import { type AnyId, foundRows, searchedRows, uuidRange } from './search.ts'
 
 const d = columnsOf(deliveries, 'd')
 const m = columnsOf(media, 'm')
@@ -83,7 +83,7 @@ const order: Order = { at: listed.tracked_at, id: listed.request_id }
 /** Lists requests by the time of tracking, newest first. With a metadata filter, a page may be empty but not last. */
 export async function listRequests(
   db: Database,
-  { limit = defaultPageItems, cursor, ...filters }: RequestFilters & Paging & { value?: string },
+  { limit = defaultPageItems, cursor, ...filters }: RequestFilters & AnyId & Paging,
   overdue: StuckAfter,
 ): Promise<Page<Request>> {
   const condition = metadataCondition(filters)
@@ -185,29 +185,12 @@ function selectRequests(which: SQL, overdue: StuckAfter, walk: PageWalk = {}): S
 }
 
 /** SQL condition that must read the metadata of each row. */
-function metadataCondition({
-  metadata,
-  value,
-}: Pick<RequestFilters, 'metadata'> & { value?: string }): SQL | undefined {
-  if (metadata !== undefined) return sql`${r.metadata} @> ${metadata}::jsonb`
-  if (value === undefined) return undefined
-  const number = /^-?\d{1,15}(\.\d{1,9})?$/.test(value) ? Number(value) : undefined
-  const values = JSON.stringify({ text: value, number: number ?? value })
-  const isValue = '$.**{0 to 200} ? (@ == $text || @ == $number)'
-  // The text is searched first, which is ten times faster. jsonpath stops at its level, so it is safe at any depth.
-  const isInText = (text: SQL) => sql`strpos(${r.metadata}::text, ${text}) > 0`
-  return and(
-    sql`not jsonb_path_exists(${r.metadata}, '$.**{200}')`,
-    or(
-      isInText(sql`to_json(${value}::text)::text`),
-      number === undefined ? undefined : isInText(sql`trim_scale(${JSON.stringify(number)}::numeric)::text`),
-    ),
-    sql`jsonb_path_exists(${r.metadata}, ${isValue}::jsonpath, ${values}::jsonb)`,
-  )
+function metadataCondition({ metadata }: Pick<RequestFilters, 'metadata'>): SQL | undefined {
+  return metadata === undefined ? undefined : sql`${r.metadata} @> ${metadata}::jsonb`
 }
 
 function matching(
-  { status, model, key_name, external_id, overdue, contradiction, q, ids, since, until }: RequestFilters,
+  { status, model, key_name, external_id, overdue, contradiction, anyId, ids, since, until }: RequestFilters & AnyId,
   when: StuckAfter,
 ): (SQL | undefined)[] {
   return [
@@ -219,7 +202,7 @@ function matching(
       : isOneOf(sql`(${chosenId} where ${requests.external_id} = ${external_id} limit ${foundRows})`),
     overdue === undefined ? undefined : overdue === 'true' ? isOverdue(when) : not(isOverdue(when)),
     contradiction === undefined ? undefined : contradiction === 'true' ? isContradicted : not(isContradicted),
-    q === undefined ? undefined : idBegins(q),
+    anyId === undefined ? undefined : idBegins(anyId),
     ids && sql`${r.request_id} = any(${sql.param(ids)}::uuid[])`,
     within(order.at, { since, until }),
   ]
@@ -256,8 +239,8 @@ const isContradicted = sql`${r.request_id} = any(array(
 const chosenId = sql`select ${requests.request_id} from ${requests}`
 
 /** SQL condition by the beginning of an id. */
-function idBegins(q: string): SQL {
-  const ranges = uuidRange(q).map(
+function idBegins(text: string): SQL {
+  const ranges = uuidRange(text).map(
     (range) => sql`(${chosenId} where ${requests.request_id} ${range} limit ${foundRows})`,
   )
   return isOneOf(sql.join(ranges, sql` union all `))

@@ -3,7 +3,7 @@ import { arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { deliveries } from '../domain/schema.ts'
 import type { ArrivalFilters } from './filters.ts'
-import { newestFirst, within } from './page.ts'
+import { within } from './page.ts'
 
 /** The aliases of the listed arrivals and deliveries. */
 const a = alias(arrivals, 'a')
@@ -21,20 +21,17 @@ export const searchedRows = 20_000
 export const foundRows = 1000
 
 type Range = Pick<ArrivalFilters, 'since' | 'until'>
-type Search = Range & { q: string }
 
-/** SQL condition: the delivery's id, request id or webhook id is the text or begins with it. */
-export function deliveryFound({ q, ...range }: Search): SQL {
-  const { first, last } = deliveryIdRange(q)
+/** An id of any kind, or the beginning of one that is a uuid. For the search alone; no list has it as a filter. */
+export type AnyId = { anyId?: string | undefined }
+
+/** SQL condition: the text is the webhook id of the delivery `d`, or its id or request id begins with the text. */
+export function deliveryFound(text: string): SQL {
+  const { first, last } = deliveryIdRange(text)
   const ids = sql`select ${deliveries.id} from ${deliveries}`
   const branches = [
-    sql`(${ids} where ${deliveries.id} between ${first}::uuid and ${last}::uuid and ${deliveries.webhook_id} = ${q})`,
-    sql`(select id from (
-        select ${deliveries.id}, ${deliveries.webhook_id} from ${deliveries}
-        ${whereWithin(deliveries.received_at, range)}
-        order by ${newestFirst({ at: deliveries.received_at, id: deliveries.id })} limit ${searchedRows}) newest
-      where starts_with(webhook_id, ${q}) limit ${foundRows})`,
-    ...uuidRange(q).flatMap((range) => [
+    sql`(${ids} where ${deliveries.id} between ${first}::uuid and ${last}::uuid and ${deliveries.webhook_id} = ${text})`,
+    ...uuidRange(text).flatMap((range) => [
       sql`(${ids} where ${deliveries.id} ${range} limit ${foundRows})`,
       sql`(${ids} where ${deliveries.request_id} ${range} limit ${foundRows})`,
     ]),
@@ -42,24 +39,19 @@ export function deliveryFound({ q, ...range }: Search): SQL {
   return sql`${d.id} = any(array(${sql.join(branches, sql` union all `)}))`
 }
 
-/** SQL condition: the arrival is of such a delivery, or states such a webhook id. */
-export function arrivalFound({ q, ...range }: Search): SQL {
-  const { first, last } = deliveryIdRange(q)
+/** SQL condition: the arrival `a` is of such a delivery, or states such a webhook id. */
+export function arrivalFound(text: string): SQL {
+  const { first, last } = deliveryIdRange(text)
   const ids = sql`select ${deliveries.id} from ${deliveries}`
   // offset 0 hides the order from the planner, which would otherwise scan the whole log by time.
-  const place = sql`${arrivals.arrived_at}, ${arrivals.id}`
   const placesWhere = (condition: SQL) => sql`
-    (select * from (select ${place} from ${arrivals} where ${condition} offset 0) a
+    (select * from (select ${arrivals.arrived_at}, ${arrivals.id} from ${arrivals} where ${condition} offset 0) a
       order by arrived_at desc limit ${foundRows})`
   const branches = [
     placesWhere(
-      sql`${arrivals.delivery_id} between ${first}::uuid and ${last}::uuid and ${arrivals.webhook_id} = ${q}`,
+      sql`${arrivals.delivery_id} between ${first}::uuid and ${last}::uuid and ${arrivals.webhook_id} = ${text}`,
     ),
-    sql`(select arrived_at, id from (
-        select ${place}, ${arrivals.webhook_id} from ${arrivals} ${whereWithin(arrivals.arrived_at, range)}
-        order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${searchedRows}) newest
-      where starts_with(webhook_id, ${q}) limit ${foundRows})`,
-    ...uuidRange(q).flatMap((range) => [
+    ...uuidRange(text).flatMap((range) => [
       placesWhere(sql`${arrivals.delivery_id} ${range}`),
       placesWhere(
         sql`${arrivals.delivery_id} = any(array(${ids} where ${deliveries.request_id} ${range} limit ${foundRows}))`,
@@ -118,8 +110,8 @@ function whereWithin(at: Column, range: Range): SQL {
 }
 
 /** Returns the range of uuids that begin with the text; empty if no uuid can begin with it. */
-export function uuidRange(q: string): SQL[] {
-  const hex = q.toLowerCase().replaceAll('-', '')
+export function uuidRange(text: string): SQL[] {
+  const hex = text.toLowerCase().replaceAll('-', '')
   if (!/^[0-9a-f]{4,32}$/.test(hex)) return []
   return [sql`between ${hex.padEnd(32, '0')}::uuid and ${hex.padEnd(32, 'f')}::uuid`]
 }

@@ -69,7 +69,7 @@ const integers = ['min_ack_ms', 'min_skew_seconds', 'min_arrivals'].flatMap((nam
   ...odd(`${name}=1`, `${name}=999999999`),
 ])
 
-const texts = ['q', 'webhook_id', 'key_name', 'reason', 'model', 'actor', 'target', 'action'].flatMap((name) => [
+const texts = ['webhook_id', 'key_name', 'reason', 'model', 'actor', 'target', 'action'].flatMap((name) => [
   ...wrong(name, `abcd%00`, 'x'.repeat(256), 'x'.repeat(8000)),
   ...wrong(`${name}[]`, 'abcd'),
   ...wrong(`${name}[a]`, 'abcd'),
@@ -186,11 +186,11 @@ export const replayFilters: { name: string; filter: unknown }[] = [
   { name: 'a negative number', filter: { min_arrivals: -1 } },
   { name: 'a fraction', filter: { min_skew_seconds: 0.5 } },
   { name: 'a number beyond int4', filter: { min_skew_seconds: 2_147_483_648 } },
-  { name: 'an object', filter: { q: { a: 1 } } },
+  { name: 'an object', filter: { model: { a: 1 } } },
   { name: 'a list', filter: { key_name: ['live'] } },
-  { name: 'null', filter: { q: null } },
+  { name: 'null', filter: { model: null } },
   { name: 'NUL', filter: { reason: 'a\0' } },
-  { name: 'a lone surrogate', filter: { q: 'abcd\ud800' } },
+  { name: 'a lone surrogate', filter: { model: 'abcd\ud800' } },
   { name: 'a lone surrogate in a key', filter: { key_name: '\udfff' } },
   { name: 'an odd offset', filter: { since: '2026-01-01T00:00:00+23:59' } },
   { name: 'a time before 1970', filter: { until: '1969-12-31T23:59:59Z' } },
@@ -203,8 +203,8 @@ export const replayFilters: { name: string; filter: unknown }[] = [
 
 /** The same as it is written: what `JSON.stringify` cannot say. */
 export const replayFiltersAsWritten: { name: string; json: string }[] = [
-  { name: 'nesting', json: `{"q":${'['.repeat(100_000)}${']'.repeat(100_000)}}` },
-  { name: 'a prototype', json: '{"__proto__":{"q":"abcd"}}' },
+  { name: 'nesting', json: `{"model":${'['.repeat(100_000)}${']'.repeat(100_000)}}` },
+  { name: 'a prototype', json: '{"__proto__":{"model":"abcd"}}' },
   { name: 'a number beyond all', json: '{"min_ack_ms":1e999}' },
   { name: 'no JSON', json: '{' },
 ]

@@ -146,7 +146,6 @@ describe('the OpenAPI document', () => {
       'min_skew_seconds',
       'model',
       'outcome',
-      'q',
       'reason',
       'request_id',
       'since',

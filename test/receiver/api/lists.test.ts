@@ -233,9 +233,6 @@ describe('GET /api/requests', () => {
     ['since', () => `since=${soon()}`, () => [requests.audio, requests.failed]],
     ['until', () => `until=${soon()}`, () => [requests.pending]],
     ['ids', () => `ids=${requests.audio},${requests.pending.toUpperCase()}`, () => [requests.audio, requests.pending]],
-    ['q, an id', () => `q=${requests.failed}`, () => [requests.failed]],
-    ['q, how an id begins', () => `q=${requests.failed.slice(0, 11).toUpperCase()}`, () => [requests.failed]],
-    ['q, of another', () => `q=${requests.failed.slice(0, 11)}&status=COMPLETED`, () => []],
   ])('filters by %s', async (_name, query, expected) => {
     expect(await listed(`/api/requests?${query()}`)).toEqual(expected())
   })
@@ -284,8 +281,6 @@ describe('a filter that cannot be applied', () => {
     ['/api/requests?status=DONE', 'status'],
     ['/api/requests?overdue=yes', 'overdue'],
     ['/api/requests?state=parked', 'state'],
-    ['/api/requests?q=abc', 'q'],
-    ['/api/requests?q=nobody', 'q'],
     ['/api/quarantine?state=parked', 'state'],
   ])('is named: %s', async (path, parameter) => {
     const { status, json } = await call(receiver, `GET ${path}`)

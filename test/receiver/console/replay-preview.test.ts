@@ -121,7 +121,7 @@ describe.each(usualServers)('the preview of a replay, on the %s server', (server
   ])('reads nothing for %s of another site', async (_what, headers) => {
     for (const path of [
       'deliveries/replay?key_name=live',
-      'deliveries?q=abcd',
+      'deliveries?webhook_id=abcd',
       'api/deliveries',
       'api/results/x?wait=60',
       'metrics',

@@ -17,7 +17,7 @@ import {
 } from '../../queries/filters.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
 import { listTable, type ListColumn } from '../parts/columns.ts'
-import { deliverySearch, type Field, keyField, sourceFields } from '../parts/filter-bar.ts'
+import { type Field, keyField, sourceFields, webhookIdField } from '../parts/filter-bar.ts'
 import { listView } from '../parts/list-view.ts'
 import { titleOfCause } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
@@ -42,10 +42,7 @@ export function deliveriesRoutes(console: ConsoleDeps): Router {
 
 type View = { about: string; status: number; body: Markup }
 
-const ids: readonly Field[] = [
-  { name: 'request_id', label: 'Request id', more: true },
-  { name: 'webhook_id', label: 'Webhook id', more: true },
-]
+const requestIdField: Field = { name: 'request_id', label: 'Request id', more: true }
 const measures: readonly Field[] = [
   { name: 'min_ack_ms', label: 'Answered in at least (ms)', more: true },
   { name: 'min_skew_seconds', label: 'Clock skew of at least (s)', more: true },
@@ -55,7 +52,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
   const query = queryOf(req)
   const filters = without(query, ...looks, ...paging)
   const fields: Field[] = [
-    deliverySearch,
+    webhookIdField,
     { name: 'state', label: 'State', options: deliveryStates },
     { name: 'outcome', label: 'Outcome', options: deliveryOutcomes },
     keyField(console.keys()),
@@ -65,7 +62,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
     { name: 'model', label: 'Model', more: true },
     { name: 'min_arrivals', label: 'Arrived at least (times)', more: true },
     ...measures,
-    ...ids,
+    requestIdField,
     ...(filters['ids'] === undefined ? [] : [{ name: 'ids', label: 'Delivery ids', more: true }]),
   ]
   const read = async () => {
@@ -86,14 +83,14 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
   const query = queryOf(req)
   const filters = without(query, ...looks, ...paging)
   const fields: Field[] = [
-    deliverySearch,
+    webhookIdField,
     { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },
     { name: 'reason', label: 'Cause', options: [...refusalReasons, ...parkReasons], wordsOf: titleOfCause },
     keyField(console.keys()),
     ...sourceFields(console.keys()),
     { name: 'state', label: "Delivery's state", options: deliveryStates, more: true },
     ...measures,
-    ...ids,
+    requestIdField,
   ]
   const read = async () => {
     const wanted = parseFilters(arrivalListSchema, without(query, ...looks))
@@ -151,7 +148,7 @@ function bulkBar(filters: Query, shown: number): Markup {
           }`
     }
     <span class="spacer"></span><a href="/deliveries/replays">Replays</a>
-    <a class="button quiet" href="${linkTo(path, { view: 'arrivals', tail: 'on', q: filters['q'], key_name: filters['key_name'] })}" data-key-action="tail">Tail arrivals <kbd>t</kbd></a>
+    <a class="button quiet" href="${linkTo(path, { view: 'arrivals', tail: 'on', webhook_id: filters['webhook_id'], key_name: filters['key_name'] })}" data-key-action="tail">Tail arrivals <kbd>t</kbd></a>
   </form>`
 }
 
@@ -162,7 +159,7 @@ function emptyDeliveries(filters: Query, { settings: { retentionDays }, clock }:
     filters['until'] !== undefined && Date.parse(filters['until']) <= keptFrom(clock(), retentionDays).getTime()
   if (isForgotten)
     return html`Nothing of that time is kept: deliveries are pruned after ${retentionDays} days (RETENTION_DAYS). The <a href="/requests">requests</a> and their results stay.`
-  return html`No delivery matches these filters. Refused webhooks are not deliveries; see the <a href="${linkTo(path, { view: 'arrivals', q: filters['q'], since: filters['since'], until: filters['until'] })}">arrivals</a>.`
+  return html`No delivery matches these filters. Refused webhooks are not deliveries; see the <a href="${linkTo(path, { view: 'arrivals', webhook_id: filters['webhook_id'], since: filters['since'], until: filters['until'] })}">arrivals</a>.`
 }
 
 function emptyArrivals(filters: Query, { settings: { retentionDays } }: ConsoleDeps): Markup {

@@ -13,7 +13,7 @@ import { listGiveUps, type GiveUp } from '../../queries/give-ups.ts'
 import type { Page } from '../../queries/page.ts'
 import { checkQuarantine, listQuarantine, type QuarantinedEntry } from '../../queries/quarantine.ts'
 import { deliveriesTable } from '../deliveries/delivery-rows.ts'
-import { deliverySearch, sourceFields } from '../parts/filter-bar.ts'
+import { sourceFields, webhookIdField } from '../parts/filter-bar.ts'
 import { listView } from '../parts/list-view.ts'
 import { card, code, foreign, number, size, sourceLine, titleOfCause } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
@@ -46,8 +46,7 @@ async function quarantineView(console: ConsoleDeps, query: Query): Promise<View>
     const failing = giveUps.filter((one) => one.reason === reason && !one.given_up)
     return { listed, causes: await readWithin(db, readQuarantineCauses), check, failing }
   }
-  const search = { name: 'webhook_id', label: 'Webhook id', search: true, placeholder: 'the id that the sender gave' }
-  const bar = (value?: Read) => ({ path, query, keep: ['view'], fields: [search, reasonField(value?.causes)] })
+  const bar = (value?: Read) => ({ path, query, keep: ['view'], fields: [webhookIdField, reasonField(value?.causes)] })
   const { status, body, value } = await listView(console, bar, read, ({ listed, causes }) => {
     const all = count(causes, reason)
     const verify = html`<div class="bulk"><a class="button quiet" href="${linkTo('/parked/verify', { reason })}">Verify ${all === 1 ? 'it' : `${reason === undefined ? 'all' : 'these'} ${number(all)}`} again…</a></div>`
@@ -99,7 +98,7 @@ async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
     path,
     query,
     keep: ['view'],
-    fields: [deliverySearch, reasonField(value?.causes), ...sourceFields(console.keys())],
+    fields: [webhookIdField, reasonField(value?.causes), ...sourceFields(console.keys())],
   })
   const { status, body, value } = await listView(console, bar, read, ({ listed }) => {
     const replay = html`<div class="bulk"><a class="button quiet" data-key-action="replay" href="${linkTo('/deliveries/replay', without(filters, 'cursor'))}">${isOnly(listed, query) ? 'Replay it' : 'Replay all of these'}… <kbd>r</kbd></a></div>`

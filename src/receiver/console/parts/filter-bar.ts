@@ -19,12 +19,12 @@ export type Field = {
   search?: boolean
 }
 
-/** The search for a delivery. */
-export const deliverySearch: Field = {
-  name: 'q',
-  label: 'Search',
+/** The search of lists of webhooks. */
+export const webhookIdField: Field = {
+  name: 'webhook_id',
+  label: 'Webhook id',
   search: true,
-  placeholder: 'delivery, request or webhook id, or its beginning',
+  placeholder: 'the whole id',
 }
 
 /** The field of the key. */

@@ -12,7 +12,7 @@ import { listView } from '../parts/list-view.ts'
 import { thumbnail, type LinkPolicy } from '../parts/media.ts'
 import { badge, foreign, number, shortId, sourceLine } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
-import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
+import { queryOf, without, type Query } from '../parts/url.ts'
 import { contradictionBadge } from './contradiction-card.ts'
 import { mediaCount, overdueBy, pollSummaryOf, progressOf, type When } from './request-words.ts'
 
@@ -29,7 +29,6 @@ export function requestsRoutes(console: ConsoleDeps): Router {
       return { listed: await listRequests(db, wanted, when) }
     }
     const fields: Field[] = [
-      { name: 'q', label: 'Search', search: true, placeholder: 'request id or its beginning' },
       { name: 'status', label: 'State', options: requestStatuses },
       { name: 'overdue', label: 'Overdue', ...yesOrNo },
       { name: 'contradiction', label: 'Contradicted', ...yesOrNo, more: true },
@@ -112,6 +111,5 @@ function emptyRequests(query: Query, nextCursor: string | null): Markup {
   if (query['overdue'] === 'true')
     return html`No request is overdue. Each tracked request has ended or is younger than STUCK_AFTER_SECONDS.`
   if (query['contradiction'] === 'true') return html`No webhook that is kept contradicts a stored result.`
-  const arrivals = linkTo('/deliveries', { view: 'arrivals', q: query['q'] })
-  return html`No request matches these filters. A request that no service tracks has a row once its webhook has landed: look for the webhook among the <a href="${arrivals}">arrivals</a>.`
+  return html`No request matches these filters. A request that no service tracks has a row once its webhook has landed: look for the webhook among the <a href="/deliveries?view=arrivals">arrivals</a>.`
 }

@@ -53,15 +53,13 @@ export function mentionedPage(id: string, mentions: Mentions): Markup {
 /** The page of an id that names nothing here, with the next steps. */
 export function unknownPage(id: string): Markup {
   const isRequestId = z.guid().safeParse(id).success
-  const isBeginning = /^(?:[0-9a-f]-?){4,32}$/i.test(id)
   const shown = html`<span class="mono">${foreign(id, 100)}</span>`
   const search = linkTo('/search', { q: id })
   return html`<h1>Not found</h1>
     ${problem(isRequestId ? html`No request has the id ${shown}, and no webhook that is kept names it.` : html`A request id is a uuid, and this is not one: ${shown}.`)}
     <p>What to try:</p>
     <ul>
-      ${id.length < 4 ? '' : html`<li><a href="${search}">Search everything for it</a>. It may be the id of a webhook or of a delivery.</li>`}
-      ${isBeginning && !isRequestId ? html`<li><a href="${linkTo('/requests', { q: id })}">List the requests that begin with it</a>, if the link was cut short.</li>` : ''}
+      ${id.length < 2 ? '' : html`<li><a href="${search}">Search everything for it</a>. It may be the beginning of a request id, or the id of a webhook or of a delivery.</li>`}
       ${isRequestId ? html`<li>${howToTrack(id)}</li>` : ''}
     </ul>`
 }
