@@ -1,7 +1,8 @@
+import { z } from 'zod'
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi'
-import { describeTransform, withExamples } from '../../platform/pages/openapi.ts'
 import { version } from '../../platform/release.ts'
 import { deliveryFiltersComponent } from './deliveries.ts'
+import { withExamples } from './examples.ts'
 import { documentOf, type Operation } from './operation.ts'
 
 const tags = {
@@ -43,4 +44,21 @@ export function openApiDocument(operations: readonly Operation[]): object {
     { override: describeTransform },
   )
   return withExamples(document)
+}
+
+type Described = { zodSchema: z.core.$ZodTypes; jsonSchema: z.core.JSONSchema.BaseSchema }
+
+/**
+ * Describes schemas with a transform, which have no JSON schema. Ours start from a string. The generated schema is
+ * replaced by the `override` of the zod schema, or else by type string, with the format of a uuid.
+ */
+function describeTransform({ zodSchema, jsonSchema }: Described): void {
+  const described: unknown = z.globalRegistry.get(zodSchema)?.['override']
+  const isDescribed = typeof described === 'object' && described !== null && 'type' in described
+  const from = zodSchema._zod.def.type === 'pipe' ? zodSchema._zod.def.in._zod.def : undefined
+  const isString = from?.type === 'string' && jsonSchema.type === undefined
+  if (!isDescribed && !isString) return
+  for (const name of Object.keys(jsonSchema)) if (name !== 'description' && name !== 'override') delete jsonSchema[name]
+  if (isString) jsonSchema.type = 'string'
+  if (isString && Reflect.get(from, 'format') === 'guid') jsonSchema.format = 'uuid'
 }

@@ -3,12 +3,12 @@ import { z } from 'zod'
 import type { ZodOpenApiOperationObject } from 'zod-openapi'
 import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
-import { anyCallErrors, type ErrorAnswer, errorResponses, jsonBodyErrors } from '../../platform/pages/error-answers.ts'
 import { databaseCodeOf, isNoAnswer } from '../../platform/postgres/errors.ts'
 import { explainPostgres } from '../../platform/postgres/words.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { ExpiredPositionError } from '../queries/feed.ts'
 import { InvalidFilterError } from '../queries/filters.ts'
+import { type ErrorAnswer, errorResponses } from './error-answers.ts'
 
 type InDocument = 'operationId' | 'summary' | 'description' | 'tags' | 'requestParams' | 'requestBody'
 
@@ -113,8 +113,6 @@ export const waitSchemaFor = (description: string) =>
   })
 
 const errors = {
-  ...anyCallErrors,
-  ...jsonBodyErrors,
   invalid_filter: { status: 400, when: 'a parameter is unknown or malformed; the message names it' },
   invalid_body: { status: 400, when: 'the body does not match the schema' },
   invalid_idempotency_key: {
@@ -125,6 +123,7 @@ const errors = {
   host_not_allowed: { status: 403, when: 'no token is set and Host is not loopback' },
   cross_origin: { status: 403, when: 'the call comes from a page of another origin' },
   not_found: { status: 404, when: 'no such item' },
+  request_timeout: { status: 408, when: 'the request did not arrive within 30 seconds' },
   idempotency_key_reuse: { status: 409, when: 'the key was used for another generation' },
   landing_refused: { status: 409, when: 'Postgres refuses the rows that the delivery would write' },
   name_taken: { status: 409, when: 'another subscription has the name' },
@@ -137,6 +136,11 @@ const errors = {
   position_expired: {
     status: 410,
     when: 'changes after that position are no longer kept: read the results anew and continue without `after`',
+  },
+  payload_too_large: { status: 413, when: 'the body has more than 1 MiB' },
+  unsupported_media_type: {
+    status: 415,
+    when: 'the body is not application/json in UTF-8, or is compressed other than with gzip, deflate or br',
   },
   not_storable: { status: 422, when: 'Postgres cannot store the body' },
   unknown_key: {
@@ -152,6 +156,8 @@ const errors = {
     when: 'the key has no call to the provider left: try again after Retry-After seconds',
     type: 'rate_limit_error',
   },
+  headers_too_large: { status: 431, when: 'the headers have more than 16 KiB' },
+  internal_error: { status: 500, when: 'an internal error' },
   provider_unreachable: { status: 502, when: 'the provider gave no usable answer' },
   unavailable: { status: 503, when: 'temporarily unavailable: try again, after Retry-After seconds where given' },
   query_timeout: { status: 503, when: 'the query took too long: narrow it' },

@@ -1,12 +1,12 @@
 import type { Request, Response } from 'express'
 import { z } from 'zod'
-import { exampleValues } from '../../platform/pages/openapi.ts'
 import { accountSchema, catalogEntrySchema, modelSchema } from '../../wire/schemas.ts'
 import type { ReadAnswer } from '../fetching/provider-reads.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { costFiltersSchema, costsSchema, readCosts } from '../queries/costs.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { readBody } from './body.ts'
+import { exampleValues } from './examples.ts'
 import { jsonBody, unknown, type Operation } from './operation.ts'
 import { filtered } from './reads.ts'
 

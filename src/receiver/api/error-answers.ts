@@ -1,26 +1,10 @@
 import { z } from 'zod'
 import type { ZodOpenApiResponsesObject } from 'zod-openapi'
+import { errorBody, HttpError } from '../../platform/http/http.ts'
 import { errorEnvelopeSchema } from '../../wire/schemas.ts'
-import { errorBody, HttpError } from '../http/http.ts'
 
 /** An error that a call can answer, and its condition. */
 export type ErrorAnswer = { status: number; when: string; type?: string }
-
-/** The errors that every call can answer, including errors before the request is read. */
-export const anyCallErrors = {
-  request_timeout: { status: 408, when: 'the request did not arrive within 30 seconds' },
-  headers_too_large: { status: 431, when: 'the headers have more than 16 KiB' },
-  internal_error: { status: 500, when: 'an internal error' },
-} as const satisfies Record<string, ErrorAnswer>
-
-/** The errors of a call that reads a JSON body. */
-export const jsonBodyErrors = {
-  payload_too_large: { status: 413, when: 'the body has more than 1 MiB' },
-  unsupported_media_type: {
-    status: 415,
-    when: 'the body is not application/json in UTF-8, or is compressed other than with gzip, deflate or br',
-  },
-} as const satisfies Record<string, ErrorAnswer>
 
 /** The error answers of one call in OpenAPI: each status with the codes that this call can give, and no others. */
 export function errorResponses<Code extends string>(

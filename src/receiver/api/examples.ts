@@ -1,5 +1,3 @@
-import { z } from 'zod'
-
 const at = (time: string) => `2026-01-31T${time}Z`
 
 const requestId = '2f0d6c1e-8f5b-4c3a-9d2e-000000000001'
@@ -41,21 +39,4 @@ export function withExamples(document: object): object {
         value[name] = { ...value[name], example }
     return value
   })
-}
-
-type Described = { zodSchema: z.core.$ZodTypes; jsonSchema: z.core.JSONSchema.BaseSchema }
-
-/**
- * Describes schemas with a transform, which have no JSON schema. Ours start from a string. The generated schema is
- * replaced by the `override` of the zod schema, or else by type string, with the format of a uuid.
- */
-export function describeTransform({ zodSchema, jsonSchema }: Described): void {
-  const described: unknown = z.globalRegistry.get(zodSchema)?.['override']
-  const isDescribed = typeof described === 'object' && described !== null && 'type' in described
-  const from = zodSchema._zod.def.type === 'pipe' ? zodSchema._zod.def.in._zod.def : undefined
-  const isString = from?.type === 'string' && jsonSchema.type === undefined
-  if (!isDescribed && !isString) return
-  for (const name of Object.keys(jsonSchema)) if (name !== 'description' && name !== 'override') delete jsonSchema[name]
-  if (isString) jsonSchema.type = 'string'
-  if (isString && Reflect.get(from, 'format') === 'guid') jsonSchema.format = 'uuid'
 }
