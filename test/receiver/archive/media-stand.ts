@@ -40,7 +40,11 @@ export function mediaStand({
   const landed = async ({ requestId, body }: Sample, output: object) => {
     results.set(requestId, output)
     await deliver(receiver.webhookUrl, body)
-    await eventually(async () => (await receiver.deps.background.reconcileOne(requestId)) !== undefined)
+    // A poll that fails is scheduled again, but no role of this receiver makes that poll.
+    await eventually(async () => {
+      const run = await receiver.deps.background.reconcileOne(requestId)
+      return run?.failed === 0 && run.postponed === 0
+    })
     return requestId
   }
   return {
@@ -71,14 +75,18 @@ export type MediaRow = {
   archive_error: string | null
 }
 
-/** The media of a request, once each has been archived or given up. */
+/** The media of a request, once each has been archived or given up. A failure names the last poll and the copies. */
 export function archivedMedia({ sql }: WithReceiver['database'], requestId: string): Promise<MediaRow[]> {
   return eventually(async () => {
     const rows = await sql<MediaRow[]>`select * from mediadock.media where request_id = ${requestId} order by position`
-    return (
-      rows.length > 0 &&
-      rows.every(({ archived_at, archive_error }) => archived_at !== null || archive_error !== null) && [...rows]
-    )
+    const isDone = ({ archived_at, archive_error }: MediaRow) => archived_at !== null || archive_error !== null
+    if (rows.length > 0 && rows.every(isDone)) return [...rows]
+    const polled = await sql`
+      select status, media_complete, poll_outcome, poll_detail from mediadock.requests where request_id = ${requestId}`
+    const copies = await sql`
+      select state, due_at, claims, unended, tries, fault, trouble from mediadock.media_copies
+      where request_id = ${requestId}`
+    throw new Error(`not archived: ${JSON.stringify({ polled, copies })}`)
   })
 }
 
