@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { mediadock } from '../../commands/mediadock.ts'
+import { mediadockHere } from '../../commands/mediadock.ts'
 import { preferredServer, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
@@ -23,7 +23,7 @@ describe('mediadock media remove', () => {
     }
   })
 
-  const remove = (...args: string[]) => mediadock({ DATABASE_URL: database.url }, 'media', 'remove', ...args)
+  const remove = (...args: string[]) => mediadockHere({ DATABASE_URL: database.url }, 'media', 'remove', ...args)
   const exists = (url: string | null | undefined) =>
     fs.access(fileURLToPath(url ?? '')).then(
       () => true,
