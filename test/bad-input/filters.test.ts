@@ -41,7 +41,6 @@ const pages = [
   '/parked/verify',
   '/parked/verified',
   '/reconciler',
-  '/reconciler/awaited',
   '/audit',
   '/keys',
 ]

@@ -185,7 +185,7 @@ describe('an audit with entries', () => {
     await page.getByLabel('Your name').fill('Grace Hopper')
     await page.getByRole('button', { name: 'Sign in' }).click()
     await page.getByRole('button', { name: 'Run now' }).click()
-    await page.waitForURL(/open=/)
+    await page.getByRole('cell', { name: 'by hand' }).waitFor()
     await page.getByRole('link', { name: 'Audit' }).click()
     await expect.poll(() => rows(page).first().innerText()).toMatch(/ran the reconciler.*Grace Hopper.*console/s)
   })

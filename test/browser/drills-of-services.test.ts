@@ -32,7 +32,7 @@ const drills: Drill[] = [
     alarms: ['provider_unreachable'],
     says: /The provider has given no usable answer since [^.]* \(the connection was closed without an answer\)\. .* GENERATION_API_URL \(http.* Nothing is lost: results wait at the provider, and 1 submit waits here\./,
     behind:
-      /Overdue requests wait for their next poll, and a run now would not poll them\. 5 requests overdue\.[\s\S]*nothing polled[\s\S]*the next run of this replica[\s\S]*5\s+overdue requests wait for their next poll\s+1\s+submit waits for an answer\s+0\s+results are incomplete(?!;)/,
+      /the next run of this replica\s+5\s+overdue requests\s+0\s+polls due now\s+1\s+submit waits for an answer\s+0\s+incomplete results\s/,
   },
   {
     name: 'media-404',

@@ -112,7 +112,7 @@ it.runIf(long)('an unreachable provider is shown on the first page, and no run i
     .getByText(/^The provider has given no usable answer since .* calls in a row failed, the last: answered 503\./)
     .waitFor()
   await page.getByRole('button', { name: 'Run now' }).click()
-  await page.waitForURL(/open=/)
+  await page.getByRole('cell', { name: 'by hand' }).waitFor()
   expect(await page.getByRole('group', { name: 'Runs' }).locator('tbody tr').first().innerText()).toMatch(
     /no answer|postponed/,
   )
@@ -216,7 +216,7 @@ it.runIf(long)('a silent reconciler is critical, and one click runs it', async (
   await banner.getByText(/^The reconciler has not run for more than \d+ h\.$/).waitFor()
   await banner.getByRole('link').click()
   await page.getByRole('button', { name: 'Run now' }).click()
-  await page.waitForURL(/open=/)
+  await page.getByRole('cell', { name: 'by hand' }).waitFor()
   await page.getByRole('link', { name: 'Now', exact: true }).click()
   await wrong(page).getByText('Nothing is wrong').waitFor()
 })
@@ -292,7 +292,7 @@ it('a run that Postgres refuses shows an explanation, never the SQL', async () =
     create trigger full_disk before update on mediadock.requests for each row execute function full_disk()`)
   await receiver.deps.background.reconcileNow().catch(() => {})
   const page = await open('reconciler')
-  await page.getByText('“Postgres says: no space left (53100)”').waitFor()
+  await page.getByText('Postgres says: no space left (53100)').waitFor()
   expect(await page.locator('main').innerText()).not.toMatch(/Failed query|update mediadock/)
 })
 

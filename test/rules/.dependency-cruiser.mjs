@@ -59,7 +59,6 @@ const console = [
   ['now', 'keys-page.ts', 'issues-page.ts', 'search-page.ts'],
   ['parked', 'requests'],
   ['deliveries', 'reconciler-page.ts', 'audit-page.ts'],
-  ['reconciler-words.ts'],
   ['parts'],
 ].map((floor) => floor.map((room) => `src/receiver/console/${room}`))
 

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { and, desc, eq, getTableColumns, ne, type SQL } from '../../platform/postgres/drizzle.ts'
+import { and, desc, eq, getTableColumns } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { Keys } from '../domain/keys.ts'
 import { processStarts, reconcileRuns } from '../domain/on-call-schema.ts'
@@ -8,7 +8,7 @@ import { runTriggers } from '../reconciling/reconcile-runs.ts'
 import { paging, times } from './filters.ts'
 import { matches, microsOf, readPage, type Order, type Page } from './page.ts'
 
-export const runOutcomes = ['ok', 'idle', 'error'] as const
+const runOutcomes = ['ok', 'idle', 'error'] as const
 
 export const reconcileRunSchema = z
   .object({
@@ -63,12 +63,6 @@ export async function findReconcileRun(tx: Executor, id: number): Promise<Reconc
   return row && toRun(row)
 }
 
-/** Reads the run with the latest start, optionally among those that match `condition`. */
-async function lastRun(tx: Executor, condition?: SQL): Promise<ReconcileRunRow | null> {
-  const [row] = await tx.select().from(reconcileRuns).where(condition).orderBy(desc(reconcileRuns.id)).limit(1)
-  return row ? toRun(row) : null
-}
-
 export const backlogSchema = z
   .object({
     due: z.int().describe('Requests that are due for a poll, counted up to 10,000 per key.'),
@@ -96,7 +90,6 @@ export const reconcilerSchema = z
     silent: z.boolean().describe('True if no run has ended on any replica for `silent_after_seconds`.'),
     silent_after_seconds: z.int().nullable().describe('Null if RECONCILE_CRON runs too rarely to decide.'),
     last_run: reconcileRunSchema.nullable().describe('The latest run.'),
-    last_working_run: reconcileRunSchema.nullable().describe('The latest run that was not idle.'),
     backlog: backlogSchema,
   })
   .meta({ id: 'Reconciler' })
@@ -120,14 +113,14 @@ export async function readReconciler(
   tx: Executor,
   { silentAfterSeconds, startedAt, ...options }: ReconcilerOptions,
 ): Promise<ReconcilerState> {
-  const last = await lastRun(tx)
+  const [row] = await tx.select().from(reconcileRuns).orderBy(desc(reconcileRuns.id)).limit(1)
+  const last = row ? toRun(row) : null
   const lookingSince = startedAt ?? (await latestStart(tx)) ?? options.now
   const lastSignAt = Math.max(lookingSince.getTime(), last ? Date.parse(last.ended_at) : 0)
   return {
     silent: silentAfterSeconds !== undefined && options.now.getTime() - lastSignAt > silentAfterSeconds * 1000,
     silent_after_seconds: silentAfterSeconds ?? null,
     last_run: last,
-    last_working_run: await lastRun(tx, ne(reconcileRuns.outcome, 'idle')),
     backlog: await readBacklog(tx, options),
   }
 }

@@ -23,7 +23,6 @@ const calm: Numbers = {
     silent: false,
     silent_after_seconds: 300,
     last_run: null,
-    last_working_run: null,
     backlog: {
       due: 0,
       minutes: 0,

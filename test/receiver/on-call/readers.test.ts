@@ -155,7 +155,6 @@ describe('the reads of the console', () => {
     expect(await readReconciler(db, options())).toMatchObject({
       silent: false,
       last_run: { id },
-      last_working_run: { id },
       backlog: { due: 0 },
     })
     const later = { ...options(), now: new Date(Date.now() + 301_000) }
