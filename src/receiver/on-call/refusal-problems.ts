@@ -52,17 +52,26 @@ function totalOf({ arrivals }: Failing, { recent, strangers }: Numbers): number 
   return Math.max(1, arrivals, recent.arrivals - strangers.arrivals)
 }
 
-/** Anyone can post from the address of a known sender, so only webhooks for a request that waits here are critical. */
+/** Fewer may be the tries of a stranger at the address of a known sender. */
+const enoughToJudge = 20
+
+/**
+ * Anyone can post from the address of a known sender. So what is refused is critical only for a request that waits
+ * here, or where no secret matches most arrivals: those of services that track nothing name no request here.
+ */
 function severityOf(
-  { failing, giveUps }: Group,
+  { failing, reason, giveUps }: Group,
   { isForeign, numbers }: { isForeign: boolean; numbers: Numbers },
 ): Problem['severity'] {
   // Adding a secret and verifying again takes less than this.
   const soon = numbers.now.getTime() + 10 * 60_000
   const isLostSoon = giveUps.some((one) => !one.given_up && Date.parse(one.last_attempt_at) <= soon)
   if (!isForeign) return failing || isLostSoon ? 'critical' : 'warning'
+  const share = failing === undefined ? 0 : failing.arrivals / totalOf(failing, numbers)
+  const isMost = failing?.vouched === true && failing.arrivals >= enoughToJudge && share >= 0.5
+  if (isMost && reason === 'no_matching_secret') return 'critical'
   // A single scanner or replayed sample stays below this share.
-  const isMany = failing !== undefined && failing.arrivals / totalOf(failing, numbers) >= 0.02
+  const isMany = share >= 0.02
   return isMany || giveUps.length > 0 ? 'warning' : 'notice'
 }
 

@@ -265,6 +265,16 @@ const cases: Case[] = [
     },
   ],
   [
+    'most refused for lack of a secret',
+    refusedFor('no_matching_secret', 60),
+    {
+      severity: 'critical',
+      cause: 'refused:no_matching_secret',
+      href: '/parked?reason=no_matching_secret',
+      text: expect.stringMatching(/^60 of 100 arrivals in the last 5 minutes were refused: no secret matches/),
+    },
+  ],
+  [
     'few refused for lack of a secret',
     refusedFor('no_matching_secret', 1),
     {
