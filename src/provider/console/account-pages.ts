@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { action, confirmation, facts, moment, numbers, table, tabs } from '../../platform/pages/parts.ts'
+import { confirmation, facts, moment, numbers, table, tabs } from '../../platform/pages/parts.ts'
 import type { Account } from '../../wire/schemas.ts'
 import { type CreatedKey, type KeyListing, listedRows } from '../accounts/keys.ts'
 import { faultsSchema } from '../domain/faults.ts'
@@ -170,12 +170,11 @@ export function faultsPage({ id, name, account, faults }: KeyListing): Markup {
   })
   return html`<h1>Faults of ${name}</h1>
     <section class="card">
-      <p class="soft">An empty field injects no fault. A share of 0.5 injects the fault in half of all cases.</p>
+      <p class="soft">An empty field injects no fault, and an empty form clears all. A share of 0.5 injects the fault in half of all cases.</p>
       <form method="post" action="/keys/${id}/faults">
         <div class="faults">${fields}</div>
         <button>Set</button>
       </form>
     </section>
-    <section class="card">${action({ path: `/keys/${id}/faults/clear`, label: 'Clear all', tone: 'quiet' })}</section>
     <p>Back to ${accountLink(account)}</p>`
 }

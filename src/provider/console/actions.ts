@@ -77,10 +77,6 @@ export function accountActions(
     await commands.setFaults(actingIn(deps, req), idOf(req), faultsOf(req))
     res.redirect(303, `/keys/${idOf(req)}/faults`)
   })
-  router.post('/keys/:id/faults/clear', async (req, res) => {
-    await commands.setFaults(actingIn(deps, req), idOf(req), null)
-    res.redirect(303, `/keys/${idOf(req)}/faults`)
-  })
   router.post('/accounts/:account/credits', readForm, async (req, res) => {
     const { id, credits } = form(req, creditsSchema)
     const account = String(req.params['account'])
@@ -120,11 +116,11 @@ function form<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
   throw new HttpError(400, 'invalid_form', `${issue?.path.join('.') || 'the form'}: ${issue?.message ?? 'is invalid'}`)
 }
 
-/** Reads the faults of the form. An empty field injects none. */
-function faultsOf(req: Request): Faults {
+/** Reads the faults of the form. An empty field injects none. Null if all fields are empty. */
+function faultsOf(req: Request): Faults | null {
   const fields = form(req, z.record(z.string(), z.string()))
   const given = Object.entries(fields).filter(([name, value]) => name in faultsSchema.shape && value.trim() !== '')
-  return commands.parseFaults(given.map(([name, value]) => `${name}=${value}`))
+  return given.length === 0 ? null : commands.parseFaults(given.map(([name, value]) => `${name}=${value}`))
 }
 
 export function idOf(req: Request): string {

@@ -60,7 +60,7 @@ it('records each change that the console makes, with who made it', async () => {
       { action: 'credits_grant', target: 'studio', detail: { credits: '12.5', balance: 12.5 } },
     ],
     [`/keys/${id}/faults`, { failed: '1' }, { action: 'faults_set', target: id, detail: { failed: 1 } }],
-    [`/keys/${id}/faults/clear`, {}, { action: 'faults_clear', target: id, detail: {} }],
+    [`/keys/${id}/faults`, { failed: '' }, { action: 'faults_clear', target: id, detail: {} }],
     [
       '/models',
       { slug: 'lyra-audio', environment: 'sandbox', enabled: 'false' },

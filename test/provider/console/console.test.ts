@@ -135,7 +135,7 @@ describe('the developer console', () => {
     expect((await get('/requests?status=CANCELED')).body).toContain(body.request_id)
     const again = await post(`/requests/${body.request_id}/cancel`)
     expect([again.status, again.body.includes('is already CANCELED')]).toEqual([400, true])
-    await post(`/keys/${key.id}/faults/clear`)
+    await post(`/keys/${key.id}/faults`, { slow_seconds: '' })
     const quick = await provider.call('POST', '/v1/models/aurora-image', {
       key: key.api_key,
       body: { input: { prompt: 'x' } },
