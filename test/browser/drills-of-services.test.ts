@@ -50,8 +50,7 @@ const drills: Drill[] = [
     alarms: ['media_gone'],
     says: /no longer serves 2 media .*: .*404\. .*No copy exists/,
     behind: /(COMPLETED[\s\S]*1 of 1, 1 gone[\s\S]*){2}/,
-    first:
-      /Its media is gone at the provider, and no copy exists\.[\s\S]*1 of 1, 1 gone: the list of media is complete\.[\s\S]*no copy exists: .*404/,
+    first: /1 of 1, 1 gone[\s\S]*no copy exists: .*404/,
   },
   {
     name: 'credits-spent',

@@ -116,7 +116,7 @@ const drills: Drill[] = [
     says: /No webhook came for the last 6 results .* The last webhook for such a request came at [-\d ]*\d\d:\d\d; webhooks since then are for other requests\. These 6 results landed up to 4 min after their end, and none is lost\. .* Send a sample there, which lands as the result of a new request\. If none appears, the address probably leads elsewhere\. Run this with the receiver's keys in the environment: mediadock trigger ok --url https:\/\/hooks\.example\.com\/webhooks/,
     behind: /(COMPLETED[\s\S]*){6}/,
     first:
-      /landed 4\smin after its end[\s\S]*First webhook\s+none[\s\S]*now https:\/\/hooks\.example\.com\/webhooks\. Check .*: mediadock trigger ok --url https:\/\/hooks/,
+      /landed 4\smin after its end[\s\S]*now https:\/\/hooks\.example\.com\/webhooks\. Check .*: mediadock trigger ok --url https:\/\/hooks/,
   },
   {
     name: 'strangers',

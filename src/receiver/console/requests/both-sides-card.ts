@@ -3,13 +3,12 @@ import type { Markup } from '../../../platform/pages/console-page.ts'
 import { facts, type Fact, table, time } from '../../../platform/pages/parts.ts'
 import type { RequestDetail } from '../../queries/request-detail.ts'
 import { badge, card, dueTime, foreign, number } from '../parts/parts.ts'
-import { driftOf, nextPoll, pollSummaryOf, progressOf, type ProgressText, type When } from './request-words.ts'
+import { delayOf, nextPoll, pollSummaryOf, type When } from './request-words.ts'
 
 /** The state and times here beside those at the provider. */
 export function bothSidesCard(request: RequestDetail, when: When): Markup {
   const { status, tracked_at, created_at, landed_at, completed_at, confirmed_at } = request
   const summary = pollSummaryOf(request)
-  const progress = progressOf(request)
   return card(
     'Here and at the provider',
     html`${table({
@@ -17,19 +16,17 @@ export function bothSidesCard(request: RequestDetail, when: When): Markup {
       columns: ['', 'Here', 'Provider'],
       rows: [
         ['State', badge(status), badge(summary.word, summary.tone)],
-        ...(progress === undefined ? [] : [['Progress', '', progressCell(progress)]]),
         ['Began', atWord(tracked_at, 'tracked'), atWord(created_at, 'created')],
         ['Ended', atWord(landed_at, 'landed'), atWord(completed_at, 'ended')],
       ],
     })}
     ${confirmed_at === null ? html`<p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>` : ''}
     ${facts([
-      [
-        'Delay',
-        driftOf(request)?.text ??
-          (landed_at === null ? 'unknown until it has landed' : 'unknown: the provider gave no time of the end'),
+      landed_at !== null && ['Delay', delayOf(request) ?? 'unknown: the provider gave no time of the end'],
+      landed_at !== null && [
+        'Confirmed',
+        confirmed_at === null ? html`<span class="soft">not yet by the provider's result</span>` : time(confirmed_at),
       ],
-      ...landingFacts(request),
       ...pollFacts(request, when),
     ])}`,
   )
@@ -38,24 +35,6 @@ export function bothSidesCard(request: RequestDetail, when: When): Markup {
 /** A time with the word for what happened: a request lands here later than it ends at the provider. */
 function atWord(at: string | null, word: string): Markup {
   return html`${time(at)}${at === null ? '' : html`<div class="soft">${word}</div>`}`
-}
-
-function landingFacts({ source: way, confirmed_at, webhook_at }: RequestDetail): Fact[] {
-  return [
-    [
-      'Landed by',
-      way === null
-        ? html`<span class="soft">not landed</span>`
-        : way === 'webhook'
-          ? 'its webhook'
-          : "the provider's result",
-    ],
-    [
-      'Confirmed',
-      confirmed_at === null ? html`<span class="soft">not yet by the provider's result</span>` : time(confirmed_at),
-    ],
-    ['First webhook', webhook_at === null ? html`<span class="soft">none</span>` : time(webhook_at)],
-  ]
 }
 
 function pollFacts(request: RequestDetail, when: When): Fact[] {
@@ -75,9 +54,4 @@ function pollFacts(request: RequestDetail, when: When): Fact[] {
     ],
     ['Next poll', 'never' in next ? html`<span class="soft">${next.never}</span>` : dueTime(next.at, when.now)],
   ]
-}
-
-function progressCell({ short, text, percent }: ProgressText): Markup {
-  if (percent === undefined) return html`<span title="${text}">${short}</span>`
-  return html`<progress max="100" value="${percent}" title="${text}" aria-label="Progress at the provider"></progress>`
 }

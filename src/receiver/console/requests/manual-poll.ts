@@ -1,6 +1,6 @@
 import type { Request } from '../../queries/requests.ts'
 import type { ReconcileRun } from '../../reconciling/reconciler.ts'
-import { pollSummaryOf, wholeMedia } from './request-words.ts'
+import { pollSummaryOf } from './request-words.ts'
 
 // The outcome of “Ask the provider now”, and of the poll after a cancellation. The address contains it, so a copied
 // link shows it.
@@ -43,7 +43,7 @@ export function manualPollWords(end: ManualPollEnd, request: Request): { good: b
   const words = {
     landed: good(`The provider's result landed: the request is now ${status}.`),
     completed: good(
-      `The provider's result added what was missing. The status stays ${status}; ${wholeMedia(media_items)}.`,
+      `The provider's result lists ${media_items} media ${media_items === 1 ? 'item' : 'items'}. The status stays ${status}.`,
     ),
     confirmed: good(`The provider's result agrees with the webhook: ${status}. Its times were added.`),
     unchanged: good(`Nothing changed: the provider's result was known already, ${status}.`),

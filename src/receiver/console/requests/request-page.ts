@@ -22,7 +22,7 @@ import { bothSidesCard } from './both-sides-card.ts'
 import { contradictionBadge, contradictionCard } from './contradiction-card.ts'
 import { endOf, manualPollWords, parseEnd } from './manual-poll.ts'
 import { timeline } from './request-timeline.ts'
-import { mediaCount, overdueBy, progressOf, summaryOf, type When } from './request-words.ts'
+import { mediaCount, overdueBy, progressOf, type When } from './request-words.ts'
 import { mentionedPage, refusedCard, unknownPage } from './untracked-request.ts'
 
 export function requestRoutes(console: ConsoleDeps): Router {
@@ -84,13 +84,12 @@ function requestPage(console: ConsoleDeps, { request, mentions, query, when }: S
   const progress = progressOf(request)
   return html`<div ${followed(request, query)}><div class="head">
       <h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
-      ${badge(status)} ${progress === undefined ? '' : html`<span class="soft">${progress.short}</span>`}
+      ${badge(status)} ${progress === undefined ? '' : html`<span class="soft">${progress}</span>`}
       ${late === undefined ? '' : badge(`overdue ${late}`, 'warn')} ${contradiction ? contradictionBadge(request) : ''}
       <span class="spacer"></span>
       ${cancelOf(console, request) === undefined ? '' : html`<a class="button quiet" href="/requests/${id}/cancel">Cancel…</a>`}
       ${action({ path: `/requests/${id}/ask`, label: 'Ask the provider now' })}
     </div>
-    <p class="lead">${summaryOf(request, when)}${goneText(request)}</p>
     ${manualPoll(request, query)} ${contradictionCard(request)}
     <div class="columns">
       <div>${mediaCard(request, console.links)} ${card('Timeline', timeline(request))}</div>
@@ -115,20 +114,14 @@ function followed({ id, landed_at, media_complete, status }: RequestDetail, quer
     hx-trigger="refresh" hx-swap="outerMorph" hx-sync="this:drop"`
 }
 
-/** A result lists media even if their links have ended since. */
-function goneText({ media, media_gone: gone }: RequestDetail): string {
-  if (gone === 0) return ''
-  const which = media.length === 1 ? 'Its media is' : `${gone} of its media ${gone === 1 ? 'is' : 'are'}`
-  return ` ${which} gone at the provider, and no copy exists.`
-}
-
 function mediaCard(request: RequestDetail, links: LinkPolicy): Markup | '' {
-  const { media } = request
+  const { media, media_complete } = request
   const count = mediaCount(request)
   if (count === undefined && media.length === 0) return ''
+  const more = count === undefined || media_complete ? '' : ": the provider's result may have more"
   return card(
     'Media',
-    html`<p class="soft"><b>${count?.short ?? number(media.length)}</b>${count === undefined ? '' : html`: ${count.text}.`}</p>
+    html`<p class="soft"><b>${count ?? number(media.length)}</b>${more}</p>
       ${media.length === 0 ? '' : gallery(media, links)}`,
   )
 }

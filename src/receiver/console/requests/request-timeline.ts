@@ -53,10 +53,7 @@ function isFirst({ arrival }: Extract<TimelineEntry, { kind: 'arrival' }>): bool
 function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' | 'id'> {
   switch (entry.kind) {
     case 'submit':
-      return {
-        what: html`<b>Submit received</b>`,
-        more: html`idempotency key <span class="mono">${request.submit?.idempotency_key.slice(0, 8)}</span>, ${number(request.submit?.attempts)} ${request.submit?.attempts === 1 ? 'attempt' : 'attempts'}`,
-      }
+      return { what: html`<b>Submit received</b>` }
     case 'tracked':
       return trackedStep(request)
     case 'provider_created':

@@ -38,15 +38,11 @@ export function pollSummaryOf(request: Request): PollSummary {
   return { word: 'not polled', tone: '', text: 'never' }
 }
 
-export type ProgressText = { short: string; text: string; percent?: number }
-
 /** How far the provider is with an open request, as the last poll saw it; undefined if unknown. */
-export function progressOf({ landed_at, status, progress, queue_position }: Request): ProgressText | undefined {
+export function progressOf({ landed_at, status, progress, queue_position }: Request): string | undefined {
   if (landed_at !== null) return undefined
-  if (status === 'IN_QUEUE' && queue_position !== null)
-    return { short: `position ${queue_position}`, text: `position ${queue_position} in the provider's queue` }
-  if (status === 'IN_PROGRESS' && progress !== null)
-    return { short: `${progress}\u00a0%`, text: `${progress}\u00a0% done at the provider`, percent: progress }
+  if (status === 'IN_QUEUE' && queue_position !== null) return `position ${queue_position}`
+  if (status === 'IN_PROGRESS' && progress !== null) return `${progress}\u00a0%`
   return undefined
 }
 
@@ -55,19 +51,12 @@ export function overdueBy({ overdue, tracked_at }: Request, { now, stuckAfterSec
   return overdue ? duration(Math.max(0, now.getTime() - Date.parse(tracked_at) - stuckAfterSeconds * 1000)) : undefined
 }
 
-/** The time from the end at the provider to the landing here, by the clocks of both. */
-export function driftOf({ completed_at, landed_at }: Request): { short: string; text: string } | undefined {
+/** The time from the end at the provider to the landing here, by the clocks of both; undefined if one is unknown. */
+export function delayOf({ completed_at, landed_at }: Request): string | undefined {
   if (completed_at === null || landed_at === null) return undefined
   const milliseconds = Date.parse(landed_at) - Date.parse(completed_at)
-  if (milliseconds < 0)
-    return {
-      short: `−${duration(-milliseconds)}`,
-      text: `it landed ${duration(-milliseconds)} before its end at the provider: the clocks differ`,
-    }
-  return {
-    short: `+${duration(milliseconds)}`,
-    text: `it landed ${duration(milliseconds)} after its end at the provider`,
-  }
+  if (milliseconds >= 0) return `landed ${duration(milliseconds)} after its end at the provider`
+  return `landed ${duration(-milliseconds)} before its end at the provider: the clocks differ`
 }
 
 /** The time of the next poll, or the reason why there is none. */
@@ -88,41 +77,8 @@ export const mediaCounts = {
 } as const
 
 /** `4 of 4`, or `4 of 4, 1 gone` without a copy of one. A webhook carries only the first item and not their number. */
-export function mediaCount(request: Request): { short: string; text: string } | undefined {
-  const { media_items, media_gone, media_complete, status } = request
+export function mediaCount({ media_items, media_gone, media_complete, status }: Request): string | undefined {
   if (status !== 'COMPLETED') return undefined
   const gone = media_gone === 0 ? '' : `, ${media_gone} gone`
-  if (media_complete) return { short: `${media_items} of ${media_items}${gone}`, text: 'the list of media is complete' }
-  return {
-    short: `${media_items} so far${gone}`,
-    text: "only the item from the webhook is known; the provider's result may have more",
-  }
-}
-
-export function wholeMedia(items: number): string {
-  return `its result lists ${items} media ${items === 1 ? 'item' : 'items'}`
-}
-
-/** The state of a request in one or two sentences. */
-export function summaryOf(request: Request, when: When): string {
-  const { landed_at, status, error_code, media_items, media_complete, contradiction } = request
-  if (landed_at === null) {
-    const late = overdueBy(request, when)
-    const open =
-      late === undefined
-        ? 'Still running, not overdue.'
-        : `Overdue by ${late}: neither a webhook nor a poll has brought its result.`
-    const progress = progressOf(request)
-    const made = progress === undefined ? '' : ` Progress: ${progress.text}.`
-    return `${open}${made} Last poll: ${pollSummaryOf(request).text}.`
-  }
-  const drift = driftOf(request)
-  const end =
-    status === 'COMPLETED'
-      ? `Completed; ${media_complete ? wholeMedia(media_items) : 'only the item from the webhook is known so far'}`
-      : status === 'FAILED'
-        ? `Failed${error_code === null ? '' : ` with ${error_code}`}`
-        : 'Canceled'
-  const doubt = contradiction ? ' A webhook contradicts this.' : ''
-  return `${end}${drift === undefined ? '' : `; ${drift.text}`}.${doubt}`
+  return `${media_items} ${media_complete ? `of ${media_items}` : 'so far'}${gone}`
 }

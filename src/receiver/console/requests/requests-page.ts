@@ -89,7 +89,7 @@ function providerCell(request: Request): Markup {
   const { poll_outcome, poll_detail, confirmed_at } = request
   const summary = pollSummaryOf(request)
   const progress = progressOf(request)
-  return html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>${poll_outcome === 'postponed' && confirmed_at === null ? html`<div class="soft">${foreign(postponedBecause(poll_detail ?? ''), 120)}</div>` : ''}${progress === undefined ? '' : html`<div class="soft" title="${progress.text}">${progress.short}</div>`}`
+  return html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>${poll_outcome === 'postponed' && confirmed_at === null ? html`<div class="soft">${foreign(postponedBecause(poll_detail ?? ''), 120)}</div>` : ''}${progress === undefined ? '' : html`<div class="soft">${progress}</div>`}`
 }
 
 function modelCell({ model, key_name }: Request): Markup {
@@ -100,7 +100,7 @@ function mediaCell(request: Request, links: LinkPolicy): Markup {
   const count = mediaCount(request)
   if (count === undefined) return html`<span class="soft">—</span>`
   const { first_media } = request
-  return html`<span class="media-cell" title="${count.text}">${first_media === null ? '' : thumbnail(first_media, links)} ${count.short}</span>`
+  return html`<span class="media-cell">${first_media === null ? '' : thumbnail(first_media, links)} ${count}</span>`
 }
 
 function emptyRequests(query: Query, nextCursor: string | null): Markup {
