@@ -43,10 +43,12 @@ describe.each(found)('decode with %s (skipped where there is none)', (_name, ffm
     return { end, output: Buffer.concat(chunks) }
   }
 
-  it.skipIf(!ffmpeg)('decodes a frame of a file that only its owner may read', async () => {
+  it.skipIf(!ffmpeg)('decodes a frame of a file that only its owner may read, and leaves no copy of it', async () => {
     const { end, output } = await decoded(videoOfPng(pngOf(20, 255)))
     expect(end).toEqual({ kind: 'done', bytes: 400 })
     expect(output).toEqual(Buffer.alloc(400, 255))
+    const copies = (await fs.readdir(os.tmpdir())).filter((name) => /^mediadock-[0-9a-f-]{36}$/.test(name))
+    expect(copies).toEqual([])
   })
 
   it.skipIf(!ffmpeg)('decodes sound', async () => {
@@ -90,7 +92,9 @@ describe.each(found)('decode with %s (skipped where there is none)', (_name, ffm
       `ffconcat version 1.0\nfile '${target}'\n`,
       `#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n${target}\n#EXT-X-ENDLIST\n`,
     ])
-    for (const playlist of playlists) {
+    // Each format and each target, in half of the pairs where decoding is slow.
+    const [first = '', , , last = ''] = playlists
+    for (const playlist of skipsLimits ? [first, last] : playlists) {
       expect(await decoded(playlist)).toMatchObject({ end: { kind: 'failed' }, output: Buffer.alloc(0) })
     }
     expect(dialled).not.toHaveBeenCalled()
@@ -101,12 +105,6 @@ describe.each(found)('decode with %s (skipped where there is none)', (_name, ffm
     const write = () => controller.abort(new Error('taken away'))
     const aborted = decoded(soundOfKilobytes(100_000), { args: sound, write, signal: controller.signal })
     await expect(aborted).rejects.toThrow('taken away')
-  })
-
-  it.skipIf(!ffmpeg)('leaves no copy of its input', async () => {
-    const copies = async () => (await fs.readdir(os.tmpdir())).filter((name) => /^mediadock-[0-9a-f-]{36}$/.test(name))
-    await decoded(videoOfPng(pngOf(20)))
-    expect(await copies()).toEqual([])
   })
 })
 
