@@ -21,7 +21,7 @@ import { deliver, failed, okAudio, type Sample } from '../../support/webhooks.ts
  * and that of an ordinary landing may not even be so dear that it would be.
  */
 
-const rows = 50_000
+const rows = 20_000
 const crowd = 500
 /** Each may be a separate statement with its own plan. */
 const sizes = [1, 10, 100, crowd]
@@ -233,7 +233,7 @@ async function startPackaged(settings: Record<string, string>): Promise<OwnServe
 }
 
 /**
- * Fifty thousand processed deliveries, and as many that are not due yet; analyzed while there were
+ * Twenty thousand processed deliveries, and as many that are not due yet; analyzed while there were
  * ten of each. Answers a receiver that has landed some when there were no more.
  */
 async function fill({ sql, url }: PlansServer): Promise<TestReceiver> {
