@@ -48,9 +48,7 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions) {
   const failed = await listGiveUps(tx, now)
   const from = new Date(now.getTime() - (recent.minutes + 1) * 60_000)
   const refusals = await readRefusals(tx, from)
-  const failing = failingOf(recent, refusals).filter(
-    (one) => !(one.vouched ? isOver(one, failed, from) : refusals.kept.get(one.reason) === undefined),
-  )
+  const { failing, strangers } = failedArrivals(recent, refusals, (one) => isOver(one, failed, from))
   const numbers = {
     now,
     recent: { minutes: recent.minutes, arrivals: recent.arrivals, ackP95Ms: recent.ack_p95_ms, failing },
@@ -68,7 +66,7 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions) {
     balances: await readBalances(tx, now),
     refusedSubmits: await readRefusedSubmits(tx, now),
     giveUps: failed,
-    strangers: strangersOf(recent, refusals),
+    strangers,
     failingSources: await readFailingSources(tx, options),
     contradictions: await readContradictions(tx, now),
     webhooks: await readWebhooksSeen(tx, now),
@@ -83,34 +81,26 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions) {
   return { numbers, recent }
 }
 
-function failingOf({ by_outcome }: Recent, refusals: Refusals): Failing[] {
-  const alone = nothingElseCame(by_outcome)
-  return by_outcome.flatMap(({ outcome, reason, arrivals }) => {
-    if (outcome !== 'refused' && outcome !== 'unavailable') return []
-    const vouchedFor = outcome === 'unavailable' ? arrivals : Math.ceil(arrivals * (refusals.provided.get(reason) ?? 0))
-    const vouched = vouchedFor > 0
-    if (!vouched && !isFirstKey(reason, alone)) return []
-    return [{ outcome, reason, vouched, arrivals: vouched ? vouchedFor : arrivals }]
-  })
-}
-
-/** While nothing authentic arrives, arrivals that no secret matches may be from the provider. */
-function isFirstKey(reason: string | null, alone: boolean): boolean {
-  return alone && reason === 'no_matching_secret'
-}
-
-function nothingElseCame(by_outcome: Recent['by_outcome']): boolean {
-  return by_outcome.every(({ outcome }) => outcome === 'refused' || outcome === 'unavailable')
-}
-
-function strangersOf({ by_outcome }: Recent, { provided, strangers }: Refusals) {
-  const alone = nothingElseCame(by_outcome)
-  const unknown = by_outcome.filter(({ outcome, reason }) => outcome === 'refused' && !isFirstKey(reason, alone))
-  const arrivals = unknown.reduce(
-    (sum, { reason, arrivals }) => sum + arrivals - Math.ceil(arrivals * (provided.get(reason) ?? 0)),
-    0,
-  )
-  return { ...strangers, arrivals }
+/** Splits recent failed arrivals into those that the provider may have sent, by cause, and those of strangers. */
+function failedArrivals(
+  { by_outcome }: Recent,
+  { provided, kept, strangers }: Refusals,
+  isOver: (of: Failing) => boolean,
+) {
+  const isAlone = by_outcome.every(({ outcome }) => outcome === 'refused' || outcome === 'unavailable')
+  const failing: Failing[] = []
+  let foreign = 0
+  for (const { outcome, reason, arrivals } of by_outcome) {
+    if (outcome !== 'refused' && outcome !== 'unavailable') continue
+    const own = outcome === 'unavailable' ? arrivals : Math.ceil(arrivals * (provided.get(reason) ?? 0))
+    // While nothing authentic arrives, arrivals that no secret matches may be from the provider.
+    const isFirstKey = isAlone && reason === 'no_matching_secret'
+    if (!isFirstKey) foreign += arrivals - own
+    const vouched = own > 0
+    const one: Failing = { outcome, reason, vouched, arrivals: vouched ? own : arrivals }
+    if (vouched ? !isOver(one) : isFirstKey && kept.has(reason)) failing.push(one)
+  }
+  return { failing, strangers: { ...strangers, arrivals: foreign } }
 }
 
 /** True if arrivals failed for lack of a secret or of Postgres, and all of them were accepted since. */

@@ -28,8 +28,8 @@ const ours: ReadonlySet<string | null> = new Set(['timestamp_too_old', 'timestam
 export type Refusals = {
   /** By reason: the share, from 0 to 1, of a known sender, with a signature of ours, or claiming a known request. */
   provided: ReadonlyMap<string | null, number>
-  /** By reason: the number still in the quarantine. */
-  kept: ReadonlyMap<string | null, number>
+  /** The reasons of those still in the quarantine. */
+  kept: ReadonlySet<string | null>
   strangers: Strangers
 }
 
@@ -50,9 +50,9 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
       order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${searchedRows}
     ) as newest group by reason, remote order by arrivals desc limit 500`)
   if (rows.length === 0)
-    return { provided: new Map(), kept: new Map(), strangers: { senders: 0, networks: 0, top: [] } }
-  const quarantined = await tx.execute<{ reason: string; kept: number; named: number }>(sql`
-    select ${q.reason}, count(*)::int as kept, (count(*) filter (where ${namesKnownRequest}))::int as named
+    return { provided: new Map(), kept: new Set(), strangers: { senders: 0, networks: 0, top: [] } }
+  const quarantined = await tx.execute<{ reason: string; named: number }>(sql`
+    select ${q.reason}, (count(*) filter (where ${namesKnownRequest}))::int as named
     from mediadock.quarantine q where ${q.arrived_at} >= ${since} group by ${q.reason}`)
   const senders = await tx.selectDistinct({ sender: knownSenders.source }).from(knownSenders)
   const known = new Set(senders.map(({ sender }) => sender))
@@ -74,7 +74,7 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
   const top = [...strangers].toSorted(([, a], [, b]) => b - a).map(([sender, arrivals]) => ({ sender, arrivals }))
   return {
     provided,
-    kept: new Map(quarantined.map(({ reason, kept }) => [reason, kept])),
+    kept: new Set(quarantined.map(({ reason }) => reason)),
     strangers: {
       senders: top.length,
       networks: new Set(top.map(({ sender }) => networkOf(sender))).size,
