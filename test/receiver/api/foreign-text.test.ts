@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, it } from 'vitest'
-import { linesOf, mediadock } from '../../commands/mediadock.ts'
+import { linesOf, mediadockHere } from '../../commands/mediadock.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
@@ -23,13 +23,13 @@ beforeAll(async () => {
 
 describe('foreign text', () => {
   it('controls no terminal, also as JSON, and parses unchanged', async () => {
-    const { stdout } = await mediadock({ DATABASE_URL: database.url }, 'arrivals', '--json')
+    const { stdout } = await mediadockHere({ DATABASE_URL: database.url }, 'arrivals', '--json')
     expect(stdout.replaceAll('\n', '')).not.toMatch(/\p{C}|\u2028/u)
     expect(linesOf(stdout).map(({ webhook_id }) => webhook_id)).toEqual(claimed)
   })
 
   it('controls no terminal in a command line error', async () => {
-    const { code, stderr } = await mediadock({ DATABASE_URL: database.url }, 'arrivals\u001b[2J')
+    const { code, stderr } = await mediadockHere({ DATABASE_URL: database.url }, 'arrivals\u001b[2J')
     expect(code).toBe(2)
     expect(stderr).not.toContain('\u001b')
   })
