@@ -7,7 +7,7 @@ import { createBatches, maxBatchRows, type Batches, type BatchesDeps } from './b
 import { beforeLanding } from './before-landing.ts'
 import { claimedOnce } from './claimed.ts'
 import { createInFlight } from './in-flight.ts'
-import { claim, inboxLeaseSeconds, renew, type ClaimedWithBody } from './inbox.ts'
+import { claim, inboxLeaseSeconds, renew, retryOrPark, type ClaimedWithBody } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { landingOfDelivery } from './row-to-write.ts'
 
@@ -92,14 +92,21 @@ async function claimInto(
   room: Amount,
   add: (row: ClaimedWithBody, report: Report) => void,
 ): ReturnType<HandOver['claimSome']> {
-  const { db, keys, time } = deps
+  const { db, keys, time, logger } = deps
   const limit = Math.min(maxBatchRows, room.rows)
   const rows = await claim(db, { limit, maxBytes: room.bytes, now: time() })
   const others: { row: ClaimedWithBody; parsed: Parsed }[] = []
   for (const row of rows) {
-    const parsed = parseBody(sourceOf(keys(), row.sourceName), row.body)
-    if (parsed.kind === 'report' && row.generation === undefined) add(row, parsed.report)
-    else others.push({ row, parsed })
+    try {
+      const parsed = parseBody(sourceOf(keys(), row.sourceName), row.body)
+      if (parsed.kind === 'report' && row.generation === undefined) add(row, parsed.report)
+      else others.push({ row, parsed })
+    } catch (error) {
+      // A bug that one body meets must not keep the others of each claim from landing.
+      logger.error({ err: error, delivery_id: row.deliveryId }, 'internal error: a claimed delivery could not be read')
+      const detail = 'internal error: a claimed delivery could not be read (see the log)'
+      await retryOrPark(db, { claimed: row, reason: 'landing_failed', detail, now: time() })
+    }
   }
   // These need statements before they land, or instead. Meanwhile the rows added above land and are renewed.
   for (const { row, parsed } of others) {

@@ -6,6 +6,7 @@ import { claim, inboxLeaseSeconds } from '../../../src/receiver/landing/inbox.ts
 import type { LandingDeps } from '../../../src/receiver/landing/landing-deps.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { defaultSource, keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 import { aroundStatements, landingAfter } from '../../support/statements.ts'
 import { failed, okImage } from '../../support/webhooks.ts'
 import { testHandOver, workOnce } from '../../support/work-once.ts'
@@ -52,6 +53,32 @@ it('a claimed delivery lands while another one of its claim is still being parke
   mayPark.resolve()
   expect(await claiming).toMatchObject({ claimed: 2, unreadable: 1 })
   await handOver.idle()
+})
+
+it('a delivery that this version fails to read is parked after five tries, and the others land', async () => {
+  const { url, sql } = await withTestDatabase()
+  const poisoned = failed()
+  const { kind } = defaultSource
+  const parse: typeof kind.parse = (json, archive) => {
+    if (JSON.stringify(json).includes(poisoned.requestId)) throw new TypeError('a bug')
+    return kind.parse(json, archive)
+  }
+  const keys = keysOf(liveKey, sandboxKey)
+  const deps = createTestWorker({
+    databaseUrl: url,
+    keys: () => ({ ...keys, defaultSource: { ...keys.defaultSource, kind: { ...kind, parse } } }),
+  })
+  await store(deps.db, [poisoned.body, failed().body])
+  const start = Date.now()
+  for (const seconds of [1, 10, 20, 40, 80]) {
+    deps.setNow(new Date(start + seconds * 1000))
+    await workOnce(deps)
+  }
+  expect(await sql`select parked_reason from mediadock.deliveries order by parked_reason`).toEqual([
+    { parked_reason: 'landing_failed' },
+    { parked_reason: null },
+  ])
+  expect(await sql`select from mediadock.results`).toHaveLength(1)
 })
 
 it('a delivery that Postgres fails for keeps no other one in the queue, while fresh ones land', async () => {
