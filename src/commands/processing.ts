@@ -52,7 +52,7 @@ export async function withProcessing<T>(
     const shared = { db, keys, mediaHosts, clock, time, logger, fetchRatePerMinute, stuckAfterSeconds }
     const fetcher = createFetcher({ ...shared, client, calls: notCounted, onPolled: pollLog.record })
     const claims = {
-      polls: createPollKeeper({ db, time, logger }),
+      leases: createPollKeeper({ db, time, logger }),
       awaited: () => [],
       setAside: createSetAside(shared),
     }

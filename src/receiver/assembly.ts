@@ -210,6 +210,7 @@ function openLanding(base: Base, { rest }: Pressure): { landing: LandingDeps; ha
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
   }
   const { mediaHosts } = settings
+  // For replays, with the connections of all others. The hand-over and the polls have their own.
   const landing = { db, keys, mediaHosts, clock, time, logger, onProcessed, onHint: wakeFollowUps, traces, join }
   const wakeInbox = () => roles.wake('inbox')
   const isPrepared = prepared.isDone

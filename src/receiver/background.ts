@@ -96,8 +96,8 @@ function pollingDeps({ landing, pools, settings, fetcher, cut, awaited }: Backgr
   const { db } = pools.polls
   const { stuckAfterSeconds } = settings
   const setAside = createSetAside(landing)
-  const polls = createPollKeeper({ ...landing, db })
-  const waiting = { awaited: awaited.ids, setAside, polls }
+  const leases = createPollKeeper({ ...landing, db })
+  const waiting = { awaited: awaited.ids, setAside, leases }
   return { ...landing, db, ...waiting, fetchResult: fetcher, cut: cut.signal, stuckAfterSeconds }
 }
 

@@ -18,7 +18,8 @@ import { openTraces } from './traces/traces.ts'
  *   landed      the request has an end
  *   confirmed   the provider's own result has shown that end. Until then, only a webhook has reported it
  *   park        to keep a delivery without landing it, until it is replayed or judged again
- *   extra poll  a poll outside the schedule of the request, for which a key has only a tenth of its calls
+ *   extra poll  a poll outside the schedule of the request, for which a key has only a tenth of its calls. Its columns
+ *               have earlier names: `doubt_poll_at`, `trial_slots`
  *
  * A delivery that arrives once, as the first for its request, passes through these files in this order:
  *
@@ -48,9 +49,10 @@ import { openTraces } from './traces/traces.ts'
  *   repeated at the same moment, or
  *   signed in another environment too   intake/store.ts runs a second statement
  *   over 64 KiB, or without room here   landing/inbox.ts: any process claims it from the inbox
- *   not simply a report                 landing/before-landing.ts: unreadable, ends a submit, or is a hint (hint.ts)
+ *   not readable                        intake/store.ts parks it at once; landing/before-landing.ts after a replay
+ *   not simply a report                 landing/before-landing.ts: ends a submit, or is a hint (hint.ts)
  *   not the first for its request       landing/whole-sql.ts: contradictions, mismatches, flags, the provider's results
- *   refused by Postgres                 landing/refused.ts halves the batch, puts off, parks after five tries
+ *   refused by Postgres                 landing/land-in-parts.ts halves the batch, puts off, parks after five tries
  *   locked, or one too many of many     landing/returning.ts returns it to the inbox, to land later
  *   replayed                            landing/replay.ts lands it at once; on-call/replay-many.ts for many
  *   many replayed in the console        on-call/replays.ts puts them back into the inbox
@@ -59,8 +61,9 @@ import { openTraces } from './traces/traces.ts'
  * When something fails, these decide:
  *
  *   a process dies               claim() of landing/inbox.ts: another process claims its deliveries after the lease
- *   a lock on a request          unlockedParts() of landing/refused.ts
- *   Postgres fails               landOrReturn() of landing/batches.ts; flush() of intake/accept.ts answers 503
+ *   a lock on a request          unlockedParts() of landing/land-in-parts.ts
+ *   Postgres fails or hangs      landOrReturn() of landing/batches.ts; flush() of intake/accept.ts answers 503, or the
+ *                                timer of accept() there
  *   the provider fails           createProviderBreaker() of fetching/provider-breaker.ts
  *   the clock of a host is off   judge() of wire/signature.ts uses this clock for the age of a signature; leases, due
  *                                times and budgets go by Postgres's clock: postgresTime() of platform/postgres/time.ts

@@ -18,7 +18,7 @@ const allowed = [
   /^ops\/[\w.-]+\.(?:sql|yml|json|conf|cfg|service)$/,
   /^dist\/(?:[\w-]+\/)*[\w.-]+\.(?:js|css|svg|webp|mp3|mp4)$/,
   /^dist\/(?:client|wire|platform)\/[\w-]+\.d\.ts$/,
-  // What the types of the client name.
+  // Types that the types of the client name.
   /^dist\/receiver\/(?:feeding\/feed-(?:filter|walk)|domain\/page-limits)\.d\.ts$/,
   /^dist\/(?:provider\/(?:api\/openapi|messages\/[a-z]{2})|receiver\/on-call\/cause-words)\.json$/,
   /^drizzle\/(?:receiver|provider)\/(?:\d{4}_\w+\.sql|meta\/_journal\.json)$/,

@@ -17,7 +17,7 @@ const keepsNothing: LeaseKeeper<unknown> = {
 
 /** The dependencies of claiming polls: no caller waits, and no lease is renewed. */
 export function claiming({ clock, logger }: { clock: () => Date; logger: Logger }) {
-  return { polls: keepsNothing, awaited: (): readonly string[] => [], setAside: createSetAside({ clock, logger }) }
+  return { leases: keepsNothing, awaited: (): readonly string[] => [], setAside: createSetAside({ clock, logger }) }
 }
 
 export type TestWorker = PollingDeps & { fetchRatePerMinute: number; setNow: (now: Date) => void }

@@ -10,12 +10,12 @@ import { DrizzleQueryError } from './drizzle.ts'
 const aboutTheServer = /^(?:08|25|40|53|57|58|XX|F0)/
 
 /**
- * What made a statement fail:
+ * Why work on rows failed:
  *
  * - `refused`: Postgres refuses one of its rows, and would refuse it again. The other rows usually succeed without that
  *   row. A missing grant counts too, although it refuses them all.
  * - `locked`: another transaction has locked one of its rows. It may succeed later.
- * - `server`: the server, the connection or the commit. No row is at fault.
+ * - `server`: the server, the connection, the commit, or an error of this process. No row is known to be at fault.
  */
 export type Fault = 'refused' | 'locked' | 'server'
 
@@ -59,7 +59,7 @@ export function metALock(error: unknown): boolean {
 
 /**
  * True if a commit waited too long for a lock. Transactions that notify commit one after the other, so a slow disk or a
- * silent standby delays them all.
+ * silent standby delays them all. `at_commit` is set by the patched driver (patches/README.md).
  */
 export function waitedToCommit(error: unknown): boolean {
   return metALock(error) && Reflect.get(refusalOf(error) ?? {}, 'at_commit') === true

@@ -94,7 +94,7 @@ export const quarantine = mediadock.table(
     body: bytea().notNull(),
     /** Size of body and headers, stored so that the size of the table can be summed without reading either. */
     bytes: integer().generatedAlwaysAs(sql`octet_length(body) + octet_length(headers::text)`),
-    /** The sender, see senderOf(). No sender may use the room of all others. */
+    /** The sender (no API), see senderOf(). No sender may use the room of all others. */
     source: text(),
   },
   (table) => [

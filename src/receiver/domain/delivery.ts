@@ -16,7 +16,7 @@ export type Admitted = {
   id: string
   webhookId: string
   keyName: string
-  /** The environment of the key on arrival. Later changes of the keys do not change it. */
+  /** The environment of the key at acceptance. Later changes of the keys do not change it. */
   environment: SignedEnvironment
   timestampSeconds: number
   receivedAt: Date
@@ -46,7 +46,7 @@ export type MemoryRoom = {
   reserve: (delivery: Delivery) => boolean
   /** Called when the reserved delivery is committed. */
   take: (delivery: Delivery) => void
-  /** Called when the reserved delivery was known already, or its storing was not confirmed. */
+  /** Called when a delivery was known already, or its storing was not confirmed. Ignored for one without room. */
   release: (delivery: Delivery) => void
 }
 

@@ -4,7 +4,8 @@ import { storedName, type Source } from './source.ts'
 /**
  * The environment of a key, and of everything that the key signs or tracks. An unknown environment has three forms:
  *
- * - `undefined` in code. A retired key without api_key has no known environment, nor have its requests.
+ * - `undefined` in code. A key of the default source shows it by its api_key, so a retired key without one has no known
+ *   environment, nor have its requests. Keys of other sources are always live.
  * - `'unknown'`, stored with a delivery at acceptance. Later changes of the keys do not fill it in.
  * - null in the column `requests.sandbox` while nothing is known.
  */
@@ -19,7 +20,7 @@ export type GenerationKey = {
   apiKey: string | undefined
   signingSecret: string
   retired: boolean
-  /** Undefined for a retired key without api_key. */
+  /** Undefined where the api_key of a key of the default source does not show it. */
   environment: Environment | undefined
 }
 

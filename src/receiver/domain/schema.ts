@@ -24,9 +24,11 @@ import { pollOutcomes } from './poll-outcomes.ts'
  * One row per unique delivery, written before it is acknowledged. `inbox` lists the pending ones. The life of a
  * delivery:
  *
- *   pending → landed | parked | discarded   by the process that has claimed it, at its storing or from the inbox
- *   parked → pending                        a replay, another key that signs it, or the tracking of its request
- *   parked → landed                         a replay of it alone, or its request lands in its environment
+ *   stored → pending | parked                  parked where it is unreadable (intake/store.ts)
+ *   pending → processed | parked | discarded   by the process that has claimed it, at its storing or from the inbox
+ *   parked → pending                           a replay, another key that signs it, or the tracking of its request
+ *   parked → processed                         a replay of it alone, or its request lands in its environment
+ *   processed → pending                        a replay of many, or a live key that signs it too
  */
 export const deliveries = mediadock.table(
   'deliveries',
@@ -35,7 +37,7 @@ export const deliveries = mediadock.table(
     id: uuid().primaryKey(),
     webhook_id: text().notNull(),
     request_id: uuid(),
-    /** The status in the notification; null if it cannot be read. The default source never sends CANCELED. */
+    /** The reported end, in the words of the default source, which never sends CANCELED; null without a report. */
     status: text({ enum: ['OK', 'ERROR', 'CANCELED'] }),
     key_name: text().notNull(),
     /** The source that signed; null for the default source. Webhook ids of two sources never meet (deliveryId). */
@@ -53,11 +55,9 @@ export const deliveries = mediadock.table(
       .notNull()
       .default(sql`'{}'`),
     /**
-     * Why the delivery is parked; null otherwise. Set on arrival (intake/store.ts), when it lands
-     * (landing/whole-sql.ts), after failures (landing/inbox.ts) and for hints of another source
-     * (landing/hint.ts). Cleared by replays, by another key that signs it (intake/store.ts), and where the
-     * request turns out to be of the environment of its key: when it is tracked (submitting/tracking.ts) or lands
-     * (landing/whole-sql.ts).
+     * Why the delivery is parked; null otherwise. Set by intake/store.ts, landing/whole-sql.ts, landing/hint.ts and,
+     * after failures, landing/inbox.ts. Cleared by replays and landings, by another key that signs it
+     * (intake/store.ts), and when its request is tracked (submitting/tracking.ts).
      */
     parked_reason: text(),
   },
@@ -89,6 +89,7 @@ export const inbox = mediadock.table(
   {
     delivery_id: uuid().primaryKey(),
     due_at: instant().notNull(),
+    /** The fence: 1 for the first claim of a delivery. A row that replaces another begins higher (claimsAnew). */
     claims: integer().notNull().default(0),
     failures: smallint().notNull().default(0),
     /** Why the last try failed or was given back: for example an open transaction, or a failing server. */
@@ -165,13 +166,14 @@ export const requests = mediadock.table(
     model: text(),
     key_name: text(),
     /**
-     * The origin of key_name. `tracked`: the receiver's own tracking; null: a service's INSERT; `landed`: webhook or
-     * result.
+     * The origin of key_name. `tracked`: the receiver's own tracking; null: a service's INSERT; `landed`: a webhook,
+     * hints included, or a result.
      */
     key_source: text({ enum: ['tracked', 'landed'] }),
     sandbox: boolean(),
     /**
-     * The environment of the landed webhook, where tracking decided `sandbox`. Null once the result is confirmed.
+     * The environment of the landed webhook, where tracking decided `sandbox`; so a value also shows that `sandbox`
+     * came from tracking. Null once the result is confirmed.
      */
     signed_sandbox: boolean(),
     metadata: jsonb(),
@@ -240,7 +242,7 @@ export const requests = mediadock.table(
     index('requests_by_key')
       .on(sql`coalesce(key_name, '')`, table.next_poll_at)
       .where(sql`next_poll_at is not null`),
-    // Incomplete results, by key. They are polled before open requests.
+    // Ended requests that are still polled, by key: incomplete or unconfirmed ones. They come before open requests.
     index('requests_incomplete')
       .on(sql`coalesce(key_name, '')`, table.next_poll_at)
       .where(sql`next_poll_at is not null and landed_at is not null`),

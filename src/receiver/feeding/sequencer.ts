@@ -17,16 +17,17 @@ export type Sequencer = ReturnType<typeof createSequencer>
 type SeenSnapshot = { server: string; snapshot: string; at: number }
 
 /**
- * Assigns positions to changes of results, with `sequence_changes()` of the migration 0008_notify_guard. One replica
- * at a time does this. A round takes the committed changes in the order of their ids. A change of a transaction that is still open is
+ * Assigns positions to changes of results, with `sequence_changes()` of the migration 0008_notify_guard, which locks
+ * the row of `feed_bounds`, so that one replica at a time does this. It writes committed changes to `feed_entries` in
+ * the order of their ids, and deletes their rows of `changes`. A change of a transaction that is still open is
  * sequenced later and delays no other.
  *
  * A round looks only for changes that the last round could not see, by transaction ids. Otherwise it would read the
  * whole queue again and again during a dump, which keeps deleted rows from being vacuumed. Transaction ids are
- * meaningless on another server, and on one that has crashed. A round sequences at most `maxRows` statements, of up to
- * 500 results each.
+ * meaningless on another server, and on one that has crashed. A round sequences the changes of at most `maxStatements`
+ * statements, of up to 500 results each.
  */
-export function createSequencer(deps: SequencerDeps, { maxRows = 200 } = {}) {
+export function createSequencer(deps: SequencerDeps, { maxStatements = 200 } = {}) {
   let last: SeenSnapshot | undefined
 
   return {
@@ -46,8 +47,9 @@ export function createSequencer(deps: SequencerDeps, { maxRows = 200 } = {}) {
           server.started is not distinct from ${since?.server ?? null}::text as known
         from server, mediadock.sequence_changes(
           case when server.started = ${since?.server ?? null}::text then ${since?.snapshot ?? null}::pg_snapshot end,
-          ${maxRows}) s`)
+          ${maxStatements}) s`)
       const { sequenced, seen, server, known } = one(rows, 'assigning positions in the feed')
+      // `seen` is null where more changes wait than one round takes.
       if (seen !== null) last = { server, snapshot: seen, at: known && since ? since.at : performance.now() }
       if (sequenced > 0) deps.onSequenced?.()
       // Changes that arrive during this pause share the next round and its fsync.

@@ -5,7 +5,7 @@ import { rowsForSecondStatement } from '../../platform/gather.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { DeliveryInFlight, LaneName, Taken } from './in-flight.ts'
 import { landBatch } from './land-batch.ts'
-import { landInParts } from './refused.ts'
+import { landInParts } from './land-in-parts.ts'
 import { deadlineMs, returnFailed, returnFlood, type BatchDeps } from './returning.ts'
 
 export type BatchesDeps = BatchDeps & {

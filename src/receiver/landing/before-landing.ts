@@ -4,9 +4,9 @@ import { requestIdOf } from '../domain/request-id.ts'
 import type { Claimed } from './claimed.ts'
 import { landHint } from './hint.ts'
 import { park, returnClaims, retryOrPark } from './inbox.ts'
+import { unlessRefused } from './land-in-parts.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { unlessRefused } from './refused.ts'
-import { putOffMs } from './returning.ts'
+import { returnPauseMs } from './returning.ts'
 
 /**
  * Handles a claimed delivery that is not simply a report: ends the submit that the URL of its webhook names, lands a
@@ -42,7 +42,7 @@ async function landClaimedHint(deps: LandingDeps, claimed: Claimed, hint: Hint):
     if (fault === 'server') throw error
     logger.error({ err: error, delivery_id: claimed.deliveryId }, 'a hint could not be landed, landing it later')
     if (fault === 'locked') {
-      const pauseMs = putOffMs(claimed.claims)
+      const pauseMs = returnPauseMs(claimed.claims)
       await returnClaims(db, [{ ...claimed, pauseMs }], { now: time(), trouble: 'a lock of another transaction' })
     } else await retryOrPark(db, { claimed, reason: 'landing_failed', detail: postgresMessage(error), now: time() })
   }

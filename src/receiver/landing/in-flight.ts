@@ -25,7 +25,7 @@ const maxOfRequest = 4
  * - RELEASED: it is no longer in flight.
  *
  * RESERVED → READY → LANDING → RELEASED. A delivery that is not stored leaves from RESERVED, and one of a flood, or of
- * a process that ends, from READY.
+ * a process that stops while batches fail, from READY.
  */
 export type DeliveryInFlight = {
   mode: 'RESERVED' | 'READY' | 'LANDING' | 'RELEASED'
@@ -157,7 +157,7 @@ export function createInFlight({
       [...deliveries.values()].filter((one) => one.mode === 'READY' && one.lane === lane),
     /** Returns how many deliveries of a lane wait for a batch. */
     countReady: (lane: LaneName): number => ready[lane],
-    /** Returns the stored deliveries whose claim was last made or renewed before this time. */
+    /** Returns the deliveries, but for reserved ones, whose claim was last made or renewed before this time. */
     claimedBefore: (ms: number): DeliveryInFlight[] =>
       [...deliveries.values()].filter(({ mode, claimedAtMs }) => mode !== 'RESERVED' && claimedAtMs <= ms),
     isEmpty: (): boolean => deliveries.size === 0,

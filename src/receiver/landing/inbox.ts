@@ -32,8 +32,8 @@ export type ClaimedWithBody = Claimed & { body: Buffer }
  */
 export const inboxLeaseSeconds = 6
 /**
- * A delivery that fails this many times because of its content is parked. Failures of the server and locks are never
- * counted: the delivery is tried until it lands.
+ * A delivery that Postgres refuses this many times is parked: mostly for its content or a trigger, but a missing grant
+ * counts too. Failures of the server and locks are never counted: the delivery is tried until it lands.
  */
 export const maxFailures = 5
 /** The limit of what pages show. */
@@ -87,7 +87,8 @@ export async function claim(
     select delivery_id, claims, failures, webhook_id, source_name, key_name, environment,
       case when replay_id is null then received_at end as received_at, traceparent, path, body
     from claimed join weighed using (delivery_id)
-    -- A lost claim is made again after its lease, so the commit need not wait for the disk.
+    -- A place whose delivery retention has deleted has no body (pruned by retention.ts). A lost claim is made again after
+    -- its lease, so the commit need not wait for the disk.
     where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`,
   )
   return rows.map((row) => ({

@@ -3,7 +3,7 @@ import type { DeliveryInFlight } from './in-flight.ts'
 import { retryOrPark, type InboxClaim } from './inbox.ts'
 import { idsOf, landBatch, trace, type Failed } from './land-batch.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { putOffMs, returnToInbox, type BatchDeps } from './returning.ts'
+import { returnPauseMs, returnToInbox, type BatchDeps } from './returning.ts'
 import { lockedRequests } from './two-statements.ts'
 
 /* Handles deliveries that Postgres refuses to land, or whose rows another transaction locks. */
@@ -86,7 +86,7 @@ async function unlockedParts(deps: BatchDeps, open: readonly DeliveryInFlight[],
 
 /** Returns deliveries that a lock of another transaction blocks. They are retried for as long as it lasts. */
 async function returnLocked(deps: BatchDeps, locked: readonly DeliveryInFlight[], trouble: string): Promise<void> {
-  const returned = locked.map((one) => ({ one, pauseMs: putOffMs(one.claimed.claims) }))
+  const returned = locked.map((one) => ({ one, pauseMs: returnPauseMs(one.claimed.claims) }))
   await returnToInbox(deps, returned, trouble)
   for (const { claimed, landing } of locked) {
     deps.logger.warn(

@@ -7,7 +7,7 @@ import type { DeliveryTraces } from '../domain/trace.ts'
 import type { Landing, MediaHosts } from './row-to-write.ts'
 import type { LandingOutcome } from './two-statements.ts'
 
-/** The dependencies of landing, shared by the inbox, the reconciler, replays and slices. */
+/** The dependencies of landing, shared by the inbox, the reconciler and replays. */
 export type LandingDeps = {
   db: Database
   keys: () => Keys

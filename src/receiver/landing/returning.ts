@@ -11,7 +11,7 @@ import type { LandingDeps } from './landing-deps.ts'
 
 export type BatchDeps = LandingDeps & {
   inFlight: InFlight
-  /** Aborts when the process stops. Deliveries that are not written are returned to the inbox. */
+  /** Aborts when the process stops. Waiting deliveries still land, and are returned only after a batch has failed. */
   signal: AbortSignal
 }
 
@@ -19,10 +19,10 @@ export type BatchDeps = LandingDeps & {
 export const deadlineMs = 30_000
 
 /**
- * Returns the pause of a delivery that is put off without a failure of its own: 1 s, 4 s, then 15 s, each less up to
+ * Returns the pause of a delivery that is returned without a failure of its own: 1 s, 4 s, then 15 s, each less up to
  * half. The pause quadruples, since each round adds two to `claims`: one for the claim, one for its return.
  */
-export function putOffMs(claims: number): number {
+export function returnPauseMs(claims: number): number {
   return jitteredPauseMs(claimsOfRow(claims), { baseMs: 1000, capMs: 15_000 }, Math.random)
 }
 
@@ -69,7 +69,7 @@ export async function returnFailed(
   const unwritten = signal.aborted ? inFlight.readyIn(lane) : []
   // A delivery that fails alone, but not with its connection, gets a later time, so that others do not fail with it.
   const comesLater = batch.length === 1 && !signal.aborted && !isConnectionLost(error)
-  const pauseMs = comesLater ? putOffMs(batch[0]?.claimed.claims ?? 1) : 0
+  const pauseMs = comesLater ? returnPauseMs(batch[0]?.claimed.claims ?? 1) : 0
   const returned = [...left, ...unwritten].map((one) => ({ one, pauseMs }))
   await returnOrExpire(deps, returned, signal.aborted ? undefined : failureWords(error))
 }

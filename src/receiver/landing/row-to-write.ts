@@ -7,10 +7,10 @@ import { requestIdOf } from '../domain/request-id.ts'
 import type { Claimed } from './claimed.ts'
 
 /**
- * How a result came: by a delivery claimed from the inbox, by a single replay of one (without a claim), or by a poll. A
- * poll carries the provider's own result, which overrules a webhook.
+ * How a result came: by a delivery with a claim of this process, by a single replay of one (without a claim), or by a
+ * poll. A poll carries the provider's own result, which overrules a webhook.
  */
-export type Via = 'inbox' | 'replay' | 'poll'
+export type Via = 'delivery' | 'replay' | 'poll'
 
 /** The terminal state of one request, as a row of `item` in the landing statements. */
 export type Landing = {
@@ -66,7 +66,7 @@ export function landingOfDelivery(
   report: Report,
 ): Landing {
   return landingOfReport(report, {
-    via: claims === undefined ? 'replay' : 'inbox',
+    via: claims === undefined ? 'replay' : 'delivery',
     sourceName,
     keyName,
     environment: environment === 'unknown' ? undefined : environment,

@@ -1,11 +1,11 @@
 /*
  * The rules that decide which webhook or result ends a request, for both landing statements. The short statement judges
- * only the first end of a request (`no_row` or `no_end_yet`), so its ruling is always `landed`.
+ * only the first end of a request, and writes it where the ruling is `landed`. Mismatches are left to the whole one.
  *
  * The environment of a request is the first of these that exists (docs/orders.md has every case):
  *
  * 1. that of the key to which the provider gave the result
- * 2. that which tracking stored
+ * 2. that which tracking stored, or a hint that made the row
  * 3. that of the key that tracking named, if it is configured
  *
  * Without any, it is open. Then a live key outranks a sandbox key: the holder of a sandbox secret can sign any request
@@ -16,8 +16,9 @@
 const environmentIn = (sandbox: string) => `case ${sandbox} when true then 'sandbox' when false then 'live' end`
 
 /**
- * The row `r` of the request as it stands. `version` changes with each write of the row. `key_is_tracked`: tracking
- * named the key, not only a signature. An environment is 'live', 'sandbox', or null where it is unknown:
+ * The row `r` of the request as it stands. `version` changes with each write of the row. `key_is_tracked`: not only a
+ * signature named the key; also true of a row without a key. An environment is 'live', 'sandbox', or null where it is
+ * unknown:
  *
  *   key_environment      of the key in the row, as it is configured now
  *   result_environment   of the key that signed or fetched the result in the row

@@ -23,8 +23,8 @@ const verdictAsSeen = verdict({
 })
 
 /**
- * Only the landings that were written. A row that changed since it was read is left to the whole statement. `is true`
- * makes the planner hash the list instead of joining it, here and below.
+ * Only the landings that were written. Mismatches, and rows that changed since they were read, are left to the whole
+ * statement. `is true` makes the planner hash the list instead of joining it, here and below.
  */
 const outcomesTaken = `
     outcomes as (

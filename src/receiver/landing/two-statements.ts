@@ -33,7 +33,8 @@ export const landingOutcomes = [
  *
  * - `landed`: the row became terminal or complete, or was overruled: see `verdict` of rules-sql.ts
  * - `agreed`: the provider's result confirms what readers have: see `outcomes`. It is confirmed; no change for readers
- * - `no_effect`: the request has ended in this state already; the content is not compared
+ * - `no_effect`: the request has ended in this state already; the content is not compared. Also for a replay of a
+ *   delivery with a key mismatch, once the request is confirmed
  * - `contradiction`: another terminal state stands. The delivery is flagged, and the end of the row stays
  * - `key_mismatch`: signed with a key of the other environment, or of an unknown one, and parked
  * - `source_mismatch`: the request belongs to another source than the delivery, which is parked
@@ -113,7 +114,7 @@ export async function lockedRequests(db: Database, requestIds: readonly string[]
 
 /** Returns false if the landing alone shows that it needs the whole statement. */
 function mayBeOrdinary({ via, flags }: Landing): boolean {
-  return via === 'inbox' && flags.length === 0
+  return via === 'delivery' && flags.length === 0
 }
 
 /**

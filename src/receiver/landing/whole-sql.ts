@@ -116,7 +116,7 @@ const outcomes = `
             select 'key_mismatch' = any(d.flags) from mediadock.deliveries d
             where d.id = verdict.delivery_id limit 1) then 'no_effect'
           -- It would be parked, but the limit is reached. A kept delivery that is replayed stays.
-          when verdict.ruling in (${parking}) and verdict.via = 'inbox'
+          when verdict.ruling in (${parking}) and verdict.via = 'delivery'
             and (select i.replay_id from mediadock.inbox i where i.delivery_id = verdict.delivery_id limit 1) is null
             and ${isOneTooMany} then 'discarded'
           else verdict.ruling end as outcome,
@@ -167,7 +167,7 @@ const attempted = `
       insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
       select delivery_id, :now, outcome,
         ${replayDetail}, replay_id
-      from dequeued where via = 'inbox' and outcome <> 'discarded'
+      from dequeued where via = 'delivery' and outcome <> 'discarded'
         and (claims > 1 or outcome <> 'landed' or old_landed_at is not null)
       union all
       select delivery_id, :now, outcome,

@@ -3,7 +3,7 @@ import type { Executor } from '../../platform/postgres/postgres.ts'
 import { isUsable, type Keys } from '../domain/keys.ts'
 import { maxCounted } from '../domain/limits.ts'
 import { callBudgets, completionsPerMinute } from '../fetching/read-budgets.ts'
-import { isHeldUp, isInQueue, isNeverPolled, strangers } from './due.ts'
+import { isHeldUp, isInQueue, isOldWithoutPollTime, strangers } from './due.ts'
 
 export type Backlog = {
   /** Requests that are due for a poll. */
@@ -42,10 +42,10 @@ export async function readBacklog(
     select queue.key_name, ${countInQueue(sql`next_poll_at <= ${at}`, sql`next_poll_at`)} as due,
       ${countInQueue(sql`landed_at is not null and not media_complete`, sql`next_poll_at`)} as incomplete
     from queue`)
-  const neverPolled = await tx.execute<{ key_name: string; due: number }>(sql`
+  const withoutTime = await tx.execute<{ key_name: string; due: number }>(sql`
     select key_name, count(*)::int as due from (
       select coalesce(key_name, '') as key_name from mediadock.requests
-      where ${isNeverPolled({ now, stuckAfterSeconds })}
+      where ${isOldWithoutPollTime({ now, stuckAfterSeconds })}
       order by tracked_at limit ${maxCounted + 1}) as found
     group by key_name`)
   // Runs claim these before their time, since the outage that held them up is over.
@@ -54,7 +54,7 @@ export async function readBacklog(
     from (select b.key_name, b.recovered_at from mediadock.call_budgets b where b.recovered_at is not null
       union all select '', max(b.recovered_at) from mediadock.call_budgets b) as queue (key_name, recovered_at)`)
   await tx.execute(sql`select set_config('enable_bitmapscan', 'on', true)`)
-  const due = [...scheduled, ...neverPolled, ...heldUp]
+  const due = [...scheduled, ...withoutTime, ...heldUp]
   const budgets = await callBudgets(tx, now)
   const perMinute = (keyName: string) => completionsPerMinute(fetchRatePerMinute, budgets.get(keyName))
   const dueByQueue = byQueue(due.map((row) => [row.key_name, row.due]))

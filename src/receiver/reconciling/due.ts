@@ -12,10 +12,10 @@ function stuckBefore({ now, stuckAfterSeconds }: StuckAfter): SQL {
 }
 
 /**
- * SQL condition on a row of `requests`: the request was never polled, has no time for a poll, and should have ended. It
- * matches the index requests_unended.
+ * SQL condition on a row of `requests`: the request has no time for a poll and should have ended, usually since it was
+ * never polled. It matches the index requests_unended.
  */
-export function isNeverPolled(when: StuckAfter): SQL {
+export function isOldWithoutPollTime(when: StuckAfter): SQL {
   return sql`(landed_at is null and next_poll_at is null and tracked_at <= ${stuckBefore(when)})`
 }
 

@@ -10,7 +10,7 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Keys } from '../domain/keys.ts'
 import { requests } from '../domain/schema.ts'
-import { isHeldUp, isInQueue, isNeverPolled, pollQueues, strangers } from './due.ts'
+import { isHeldUp, isInQueue, isOldWithoutPollTime, pollQueues, strangers } from './due.ts'
 import { createRests, type SetAside } from './rests.ts'
 
 /** A request that this process is polling. */
@@ -41,8 +41,8 @@ export type ClaimDeps = {
   keys: () => Keys
   time: SharedTime
   stuckAfterSeconds: number
-  /** Renews the polls that are under way. */
-  polls: LeaseKeeper<HeldPoll>
+  /** Renews the leases of the polls that are under way. */
+  leases: LeaseKeeper<HeldPoll>
   /** The requests that callers wait for. They are claimed first. */
   awaited: () => readonly string[]
   setAside: SetAside
@@ -65,8 +65,8 @@ type ClaimedRow = RowOf<
     scheduled_at: string | null
   }
 
-/** A claimed request. `endRenewals` stops renewing its lease. */
-export type Due = ClaimedRow & { endRenewals: () => Promise<void> }
+/** A request with the claim of its poll. `endRenewals` stops renewing its lease. */
+export type ClaimedPoll = ClaimedRow & { endRenewals: () => Promise<void> }
 
 /**
  * Returns the poll queue of a request, by the name of its key. All unknown keys share the queue `''`, since their names
@@ -90,7 +90,7 @@ export function createResting({ clock, keys }: { clock: () => Date; keys: () => 
     /** True while the key of a request has no call. */
     isResting: (keyName: string) => scheduled.present().has(queueOf(keys(), keyName)),
     /** Lets the queue of a poll without a call rest. */
-    add: (one: Due) => (one.is_extra ? extra : scheduled).add(queueOf(keys(), one.key_name)),
+    add: (one: ClaimedPoll) => (one.is_extra ? extra : scheduled).add(queueOf(keys(), one.key_name)),
   }
 }
 
@@ -107,11 +107,11 @@ const isScheduled = sql`false as is_extra, null::timestamptz as scheduled_at`
 
 /**
  * Claims requests whose next poll is due, whose outage is over, or that wait for an extra poll: round-robin by key.
- * Within a key, requests that callers wait for come first, then incomplete results, then the longest due, so requests
- * that no key knows do not delay incomplete results; extra polls come last. Each queue is read by an index, so the cost
+ * Within a key, requests that callers wait for come first, then ended requests that are still polled, then the longest
+ * due, so requests that no key knows do not delay the completion of results; extra polls come last. Each queue is read by an index, so the cost
  * does not depend on the number of due requests. Scheduled polls of unknown keys are left to claimOverdue().
  */
-export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }: Wanted): Promise<Due[]> {
+export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }: Wanted): Promise<ClaimedPoll[]> {
   const at = deps.time()
   const names = deps.keys().all.map(({ name }) => name)
   const ours = sql`${sql.param(names)}::text[]`
@@ -128,7 +128,7 @@ export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }
     (only) => sql`
     ${pollQueues(queues)},
     scheduled as (${ofQueues(sql`${isTime} and ${only}`, sql`next_poll_at`)}),
-    incomplete as (${ofQueues(sql`landed_at is not null and ${isTime} and ${only}`, sql`next_poll_at`)}),
+    ended as (${ofQueues(sql`landed_at is not null and ${isTime} and ${only}`, sql`next_poll_at`)}),
     held_up as (${ofQueues(sql`${isHeldUp} and ${only}`, sql`polled_at`)}),
     -- Conditions that match only the index of the ids: a plan made for empty tables could read all due requests.
     awaited as (
@@ -147,7 +147,7 @@ export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }
     found as (
       select distinct on (request_id) * from (
         select *, ${isScheduled}, 0 as rank from awaited
-        union all select *, ${isScheduled}, 1 from incomplete
+        union all select *, ${isScheduled}, 1 from ended
         union all select *, ${isScheduled}, 2 from scheduled
         union all select *, ${isScheduled}, 2 from held_up
         union all select key_name, request_id, due_at, true, scheduled_at, 3 from extra
@@ -163,10 +163,10 @@ export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }
 }
 
 /**
- * Claims overdue requests that were never polled, and due requests of unknown keys, oldest first. Due requests of known
+ * Claims overdue requests without a time for a poll, and due requests of unknown keys, oldest first. ClaimedPoll requests of known
  * keys are skipped by the index.
  */
-export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
+export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promise<ClaimedPoll[]> {
   const at = deps.time()
   const ours = sql`${sql.param(deps.keys().all.map(({ name }) => name))}::text[]`
   const rests = sql`${sql.param([...resting])}::text[]`
@@ -174,9 +174,9 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
     deps,
     (only) => sql`
     ${strangers(ours)},
-    never_polled as (
+    without_time as (
       select request_id, tracked_at as due_at from mediadock.requests
-      where ${isNeverPolled({ now: at, stuckAfterSeconds: deps.stuckAfterSeconds })}
+      where ${isOldWithoutPollTime({ now: at, stuckAfterSeconds: deps.stuckAfterSeconds })}
         and ${queueOfRow(ours)} <> all(${rests}) and ${only}
       order by tracked_at limit ${limit} for update skip locked
     ),
@@ -195,7 +195,7 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
     ),
     due as (
       select *, ${isScheduled}, row_number() over (order by due_at) as place
-      from (select * from never_polled union all select * from of_strangers) as ways order by place limit ${limit}
+      from (select * from without_time union all select * from of_strangers) as ways order by place limit ${limit}
     )`,
   )
 }
@@ -207,7 +207,7 @@ const lockWaitMs = 2000
  * Claims one request in any state. Waits briefly for a lock on its row. Undefined if the lock stays, or the request is
  * not tracked.
  */
-export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Due | undefined> {
+export async function claimOne(deps: ClaimDeps, requestId: string): Promise<ClaimedPoll | undefined> {
   try {
     const [one] = await claim(
       deps,
@@ -229,7 +229,7 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Due 
  * Claims `due` without the requests set aside. If Postgres refuses that because of one row, claims one by one and sets
  * aside the refused ones.
  */
-async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<Due[]> {
+async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<ClaimedPoll[]> {
   const { db, setAside } = deps
   for (let refused = 0; ; refused += 1) {
     const aside = setAside.ids()
@@ -240,7 +240,7 @@ async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<Due
       // The limit of consecutive claims that meet only refused rows.
       if (faultOf(error) === 'server' || refused === 8) throw error
     }
-    const claimed: Due[] = []
+    const claimed: ClaimedPoll[] = []
     const rows = await db.execute<{ request_id: string }>(sql`with recursive ${others} select request_id from due`)
     for (const { request_id: id } of rows) {
       try {
@@ -255,7 +255,7 @@ async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<Due
 }
 
 /** Claims the rows of `due`, in the order of `place`. */
-async function claim({ db, time, polls }: ClaimDeps, due: SQL): Promise<Due[]> {
+async function claim({ db, time, leases }: ClaimDeps, due: SQL): Promise<ClaimedPoll[]> {
   const now = time()
   const claimedAtMs = performance.now()
   const rows = await executePrepared<ClaimedRow>(
@@ -277,5 +277,5 @@ async function claim({ db, time, polls }: ClaimDeps, due: SQL): Promise<Due[]> {
     )
     select * from claimed order by place`,
   )
-  return rows.map((row) => ({ ...row, endRenewals: polls.keep(row, claimedAtMs).letGo }))
+  return rows.map((row) => ({ ...row, endRenewals: leases.keep(row, claimedAtMs).letGo }))
 }

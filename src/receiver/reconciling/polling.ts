@@ -11,7 +11,7 @@ import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
 import type { LandingDeps } from '../landing/landing-deps.ts'
 import { landingOfReport } from '../landing/row-to-write.ts'
 import { landOrThrow, lockedRequests, type LandingOutcome } from '../landing/two-statements.ts'
-import { pollLease, type ClaimDeps, type Due, type Resting } from './poll-claims.ts'
+import { pollLease, type ClaimDeps, type ClaimedPoll, type Resting } from './poll-claims.ts'
 
 export type PollingDeps = ClaimDeps &
   Pick<LandingDeps, 'mediaHosts' | 'clock' | 'logger' | 'onProcessed'> & {
@@ -42,7 +42,7 @@ export type PollEnd =
  */
 export async function beginPolls(
   deps: PollingDeps,
-  due: readonly Due[],
+  due: readonly ClaimedPoll[],
   resting: Resting,
 ): Promise<Promise<PollEnd>[]> {
   const polls: Promise<PollEnd>[] = []
@@ -60,7 +60,7 @@ export async function beginPolls(
 }
 
 /** Polls one claimed request. Calls `onGranted` once a call is granted. */
-export async function poll(deps: PollingDeps, one: Due, onGranted = () => {}): Promise<PollEnd> {
+export async function poll(deps: PollingDeps, one: ClaimedPoll, onGranted = () => {}): Promise<PollEnd> {
   try {
     const { answer, keyName = '' } = await deps.fetchResult({
       requestId: one.request_id,
@@ -89,7 +89,7 @@ const lostAfterSeconds = 86_400
 /** Schedules the next poll after an answer without a result. */
 async function pollAgain(
   deps: ClaimDeps,
-  one: Due,
+  one: ClaimedPoll,
   answer: Exclude<ResultAnswer, { kind: 'result' }>,
 ): Promise<PollEnd> {
   switch (answer.kind) {
@@ -128,7 +128,7 @@ async function pollAgain(
   }
 }
 
-type Answered = { one: Due; keyName: string; report: Report }
+type Answered = { one: ClaimedPoll; keyName: string; report: Report }
 
 /** A lock of another transaction on the row is waited for a few times, since the call is already spent. */
 const locked = { tries: 3, baseMs: 1000, capMs: 5000 }
@@ -188,7 +188,7 @@ type Again = { outcome: PollOutcome; detail?: string; status?: RunningStatus; rh
  */
 export async function reschedule(
   deps: ClaimDeps,
-  one: Due,
+  one: ClaimedPoll,
   { outcome, detail, status, rhythm = rhythmOf(outcome) }: Again,
 ): Promise<void> {
   const now = deps.time()
@@ -221,7 +221,7 @@ function seen(status: RunningStatus | undefined): SQL {
  * Undoes a claim whose poll got no call: the poll is not counted and keeps its place in the order. An extra poll is not
  * shown as postponed, and the schedule of its request stays.
  */
-export function undoClaim(deps: ClaimDeps, one: Due, reason: string): Promise<void> {
+export function undoClaim(deps: ClaimDeps, one: ClaimedPoll, reason: string): Promise<void> {
   const dueAt = unlessConfirmed(sql`${one.due_at}::timestamptz`)
   const place = one.is_extra
     ? sql`doubt_poll_at = ${dueAt}, next_poll_at = ${unlessConfirmed(sql`${one.scheduled_at}::timestamptz`)}`
@@ -231,7 +231,7 @@ export function undoClaim(deps: ClaimDeps, one: Due, reason: string): Promise<vo
 }
 
 /** Ends the schedule of a request whose result was already known. */
-export function endPolling(deps: ClaimDeps, one: Due): Promise<void> {
+export function endPolling(deps: ClaimDeps, one: ClaimedPoll): Promise<void> {
   return end(
     deps,
     one,
@@ -249,7 +249,7 @@ function unlessConfirmed(at: SQL): SQL {
  * Writes the end of a poll while its claim holds. A request that ended during the poll, with nothing left to poll for,
  * is not changed.
  */
-async function end({ db }: ClaimDeps, one: Due, set: SQL): Promise<void> {
+async function end({ db }: ClaimDeps, one: ClaimedPoll, set: SQL): Promise<void> {
   await one.endRenewals()
   await db.execute(sql`
     update mediadock.requests r set ${set}

@@ -158,7 +158,7 @@ describe.each(testServers)('positions (%s)', (server) => {
   })
 
   it('are assigned in several rounds if necessary', async () => {
-    const few = createSequencer({ db: pool.db, signal: never }, { maxRows: 2 })
+    const few = createSequencer({ db: pool.db, signal: never }, { maxStatements: 2 })
     const ids = []
     for (let n = 0; n < 5; n += 1) ids.push(await addChange(database.sql))
     expect([await few.runOnce(), await few.runOnce(), await few.runOnce()]).toEqual([

@@ -26,7 +26,7 @@ describe.each(usualServers)('the feed (%s)', (server) => {
       const sequenced = new AbortController()
       const readers = names.map((name) => read(url, { name, signal: sequenced.signal }))
       const strangers = [linger(url, ended.signal), linger(url, ended.signal), cutSequencers(sql, ended.signal)]
-      const replicas = [3, 100, 100].map((maxRows) => sequence(url, { maxRows, signal: ended.signal }))
+      const replicas = [3, 100, 100].map((maxStatements) => sequence(url, { maxStatements, signal: ended.signal }))
       await Promise.all(Array.from({ length: 8 }, () => write(url, written, wanted)))
       ended.abort()
       await Promise.all([...replicas, ...strangers])

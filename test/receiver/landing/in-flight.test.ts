@@ -10,7 +10,7 @@ const claimOf = (requestId: string, claims = 1) => {
     claimed: { ...signed, deliveryId, claims, failures: 0, webhookId: deliveryId, receivedAt: undefined },
     landing: landingOfReport(
       { jobId: requestId, status: 'CANCELED', media: [], mediaComplete: true },
-      { ...signed, via: 'inbox', delivery: undefined, mediaHosts: undefined },
+      { ...signed, via: 'delivery', delivery: undefined, mediaHosts: undefined },
     ),
     bodyBytes: 100,
     claimedAtMs: 0,

@@ -118,7 +118,7 @@ async function webhook({
   const parsed = parseBody(keys.defaultSource, sample.body)
   if (parsed.kind !== 'report') throw new Error('the sample is no notification')
   const origin = {
-    via: result === undefined ? ('inbox' as const) : ('poll' as const),
+    via: result === undefined ? ('delivery' as const) : ('poll' as const),
     sourceName: null,
     keyName,
     environment,

@@ -258,7 +258,7 @@ it.each<[string, { from: string[]; to: string[]; cost?: number; outcome: string 
       media: links.map((url, position) => ({ kind: 'image', position, url })),
     }
     const origin = { sourceName: 'engine', keyName: 'engine-key', environment: 'live', delivery: undefined } as const
-    const landing = landingOfReport(report, { ...origin, via: fetched ? 'poll' : 'inbox', mediaHosts: undefined })
+    const landing = landingOfReport(report, { ...origin, via: fetched ? 'poll' : 'delivery', mediaHosts: undefined })
     const outcomes = await landOrThrow(pool.db, [landing], { now: postgresTime(), environments: environmentsOf(keys) })
     return outcomes.get(jobId)
   }

@@ -54,7 +54,7 @@ describe('the lease of a poll', () => {
   it('is renewed during the poll, but not if a landing made the request due at once', async () => {
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
     onTestFinished(() => void vi.useRealTimers())
-    const held = { ...deps, polls: createPollKeeper(deps) }
+    const held = { ...deps, leases: createPollKeeper(deps) }
     const [one] = await claim(0, held)
     deps.setNow(new Date(start + 5000))
     await vi.advanceTimersByTimeAsync(1000)

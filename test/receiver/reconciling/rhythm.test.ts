@@ -65,7 +65,7 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
       const parsed = parse(notification)
       if (parsed.kind !== 'report') throw new Error('the sample is no notification')
       const landing = landingOfReport(parsed.report, {
-        via: 'inbox',
+        via: 'delivery',
         sourceName: null,
         keyName: 'live',
         environment: 'live',

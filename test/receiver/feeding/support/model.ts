@@ -64,7 +64,7 @@ function someLandings(incomplete: string[]): Landing[] {
 }
 
 const origin = {
-  via: 'inbox',
+  via: 'delivery',
   sourceName: null,
   keyName: 'live',
   environment: 'live',
@@ -93,10 +93,10 @@ function byResult(requestId: string): Landing {
 /** One replica that gives positions until `signal` aborts and nothing is left; it may lose its connection. */
 export async function sequence(
   url: string,
-  { maxRows, signal }: { maxRows: number; signal: AbortSignal },
+  { maxStatements, signal }: { maxStatements: number; signal: AbortSignal },
 ): Promise<void> {
   const { db, close } = createPool({ url, max: 1 })
-  const sequencer = createSequencer({ db, signal }, { maxRows })
+  const sequencer = createSequencer({ db, signal }, { maxStatements })
   for (;;) {
     const isLast = signal.aborted
     const done = await orCut(sequencer.runOnce)
