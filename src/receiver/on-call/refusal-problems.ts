@@ -57,7 +57,7 @@ const enoughToJudge = 20
 
 /**
  * Anyone can post from the address of a known sender. So what is refused is critical only for a request that waits
- * here, or where no secret matches most arrivals: those of services that track nothing name no request here.
+ * here, or where no secret matches many: webhooks for services that track nothing name no request here.
  */
 function severityOf(
   { failing, reason, giveUps }: Group,
@@ -68,8 +68,8 @@ function severityOf(
   const isLostSoon = giveUps.some((one) => !one.given_up && Date.parse(one.last_attempt_at) <= soon)
   if (!isForeign) return failing || isLostSoon ? 'critical' : 'warning'
   const share = failing === undefined ? 0 : failing.arrivals / totalOf(failing, numbers)
-  const isMost = failing?.vouched === true && failing.arrivals >= enoughToJudge && share >= 0.5
-  if (isMost && reason === 'no_matching_secret') return 'critical'
+  const isKeyMissing = reason === 'no_matching_secret' && failing?.vouched === true && share >= 0.1
+  if (isKeyMissing && failing.arrivals >= enoughToJudge) return 'critical'
   // A single scanner or replayed sample stays below this share.
   const isMany = share >= 0.02
   return isMany || giveUps.length > 0 ? 'warning' : 'notice'

@@ -265,13 +265,13 @@ const cases: Case[] = [
     },
   ],
   [
-    'most refused for lack of a secret',
-    refusedFor('no_matching_secret', 60),
+    'a fifth refused for lack of a secret',
+    refusedFor('no_matching_secret', 20),
     {
       severity: 'critical',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: expect.stringMatching(/^60 of 100 arrivals in the last 5 minutes were refused: no secret matches/),
+      text: expect.stringMatching(/^20 of 100 arrivals in the last 5 minutes were refused: no secret matches/),
     },
   ],
   [
