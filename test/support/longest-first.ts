@@ -67,7 +67,6 @@ const longest = [
   'requests.test.ts',
   'delivery.test.ts',
   'search.test.ts',
-  'list-reader.test.ts',
   'link-keys.test.ts',
   'stopping.test.ts',
   'postgres.test.ts',
