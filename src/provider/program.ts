@@ -103,14 +103,14 @@ const random = () => Math.random()
 type Shared = { settings: ProviderSettings; logger: Logger; db: Database }
 type AppParts = Shared & { catalog: () => Catalog; lookups: Pool; background: ReturnType<typeof startBackground> }
 
-function createApps({ settings, logger, db, catalog, lookups, background: { onQueued, onDue } }: AppParts) {
+function createApps({ settings, logger, db, catalog, lookups, background: { onQueued } }: AppParts) {
   const { ratePerKey: perKey, ratePerAccount: perAccount, secretKey } = settings
   const identify = createIdentify({ db: lookups.db, limits: { perKey, perAccount }, clock: hostClock, time })
   const statusReader = createStatusReader(lookups.db)
   const fixed = { clock: hostClock, time, random, resolve }
   const submitting = { db, settings, catalog, logger, statusReader, onQueued, ...fixed }
   const api = createApi({ ...submitting, identify })
-  return { api, consoleHandler: createConsole({ ...submitting, secretKey, onDue }) }
+  return { api, consoleHandler: createConsole({ ...submitting, secretKey }) }
 }
 
 /** Starts the roles beside the API after `prepared`. `ended` resolves when their work is done or cut. */
@@ -153,5 +153,5 @@ function startBackground(
     worker.note(environment)
     workerLoop.wake()
   }
-  return { onQueued, onDue: dispatcherLoop.wake, ended, abandon: engines.close }
+  return { onQueued, ended, abandon: engines.close }
 }

@@ -17,7 +17,6 @@ export function sessionsTable(schema: PgSchema) {
 export type SessionsTable = ReturnType<typeof sessionsTable>
 
 export const auditChannels = ['console', 'api', 'cli'] as const
-export const channelWords = { console: 'console', api: 'API', cli: 'command line' } as const
 
 type AuditIndexes = (table: Record<'id' | 'at' | 'target', ExtraConfigColumn>) => IndexBuilder[]
 

@@ -92,7 +92,6 @@ function keyTable({ keys, lastRequests }: Omit<KeysView, 'pages'>): Markup {
     html`${moment(created_at)}<div class="soft">${lastRequests.has(id) ? html`last request ${moment(lastRequests.get(id))}` : 'no recent request'}</div>`,
     html`<div class="inline">
       ${revoked_at === null ? html`<a class="button quiet" href="/keys/${id}/revoke">Revoke…</a>` : html`revoked ${moment(revoked_at)}`}
-      ${revoked_at === null ? html`<a class="button quiet" href="/deliveries/test?key=${id}">Send a test…</a>` : ''}
       ${environment === 'sandbox' && revoked_at === null ? html`<a class="button quiet" href="/keys/${id}/faults">Faults…</a>` : ''}
     </div>`,
   ])

@@ -21,8 +21,6 @@ export type ConsoleDeps = Omit<commands.CommandDeps, 'by'> &
   SubmitDeps & {
     settings: ProviderSettings
     logger: Logger
-    /** Wakes the dispatcher of this process for a delivery that must not wait for the next tick. */
-    onDue: () => void
   }
 
 const scopeSchema = z.enum(scopes)
@@ -101,16 +99,11 @@ export const refuseNul: RequestHandler = (req, _res, next) => {
   next()
 }
 
-export function refuseNulIn(req: Request): void {
+function form<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
   const values = Object.values(req.body ?? {}).flat()
   if (values.some((value) => String(value).includes('\0')))
     throw new HttpError(400, 'invalid_form', 'the form must not contain NUL')
-}
-
-function form<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
-  const body: unknown = req.body
-  refuseNulIn(req)
-  const parsed = schema.safeParse(body, plainWords)
+  const parsed = schema.safeParse(req.body, plainWords)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
   throw new HttpError(400, 'invalid_form', `${issue?.path.join('.') || 'the form'}: ${issue?.message ?? 'is invalid'}`)

@@ -1,23 +1,8 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { table, moment } from '../../platform/pages/parts.ts'
-import { channelWords } from '../../platform/pages/tables.ts'
 import type { AuditRow } from '../operating/audit.ts'
 import { listPages } from './list-page.ts'
-
-const actionWords: Readonly<Record<string, string>> = {
-  key_create: 'created a key',
-  key_revoke: 'revoked a key',
-  credits_grant: 'granted credits',
-  request_cancel: 'canceled a request',
-  model_enable: 'switched a model on',
-  model_disable: 'switched a model off',
-  faults_set: 'set faults',
-  faults_clear: 'cleared faults',
-  generate: 'ran a model',
-  test_webhook: 'sent a test webhook',
-  resend: 'sent a webhook again',
-}
 
 export type AuditView = {
   rows: readonly AuditRow[]
@@ -30,11 +15,11 @@ export type AuditView = {
 export function auditPage({ rows, target, older, isFirst }: AuditView): Markup {
   const cells = rows.map(({ at, via, actor, action, target: on, detail }) => [
     moment(at),
-    html`<span title="${action}">${actionWords[action] ?? action}</span>`,
+    action,
     on === null ? '—' : html`<a class="mono" href="/audit?${new URLSearchParams({ target: on }).toString()}">${on}</a>`,
     factsOf(detail),
     actor,
-    channelWords[via],
+    via,
   ])
   const [aim, result] = [{ head: 'Target', kind: 'wide' } as const, { head: 'Result', kind: 'wide' } as const]
   const columns = ['Time', 'Action', aim, result, 'Actor', 'From']
@@ -47,11 +32,7 @@ export function auditPage({ rows, target, older, isFirst }: AuditView): Markup {
 }
 
 function factsOf(detail: AuditRow['detail']): string {
-  const facts = Object.entries(detail ?? {}).map(([name, fact]) => `${name} ${wordsOf(fact)}`)
-  return facts.length === 0 ? 'done' : facts.join(', ')
-}
-
-function wordsOf(fact: unknown): string {
-  if (Array.isArray(fact)) return fact.map(wordsOf).join(' and ')
-  return typeof fact === 'string' ? fact : JSON.stringify(fact)
+  return Object.entries(detail ?? {})
+    .map(([name, fact]) => `${name} ${typeof fact === 'string' ? fact : JSON.stringify(fact)}`)
+    .join(', ')
 }

@@ -5,7 +5,7 @@ import { standings } from '../webhooks/delivery-history.ts'
 import type { ConsoleDeps } from './actions.ts'
 import { deliveryTable } from './delivery-table.ts'
 import { choice, choiceOf, cursorSchema, instantSchema, textSchema } from './filter-fields.ts'
-import { linkTo, showList } from './list-page.ts'
+import { showList } from './list-page.ts'
 import type { Show } from './parts.ts'
 import { findDeliveries, searchDeliveries } from './reads.ts'
 
@@ -23,8 +23,7 @@ export function showDeliveryList(app: Express, { db, catalog }: ConsoleDeps, sho
   showList(app, show, {
     path: '/deliveries',
     title: 'Deliveries',
-    heading: ({ account }) => html`<h1>Webhook deliveries</h1>
-      <p><a class="button quiet" href="${linkTo('/deliveries/test', { account })}">Send a test…</a></p>`,
+    heading: 'Webhook deliveries',
     schema,
     tabs: { name: 'state', choices: standings },
     fields: ({ model, since, until }) => html`${choice('model', model, [...catalog().keys()])}

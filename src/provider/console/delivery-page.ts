@@ -7,8 +7,7 @@ import { action, badgeOf, table, time, facts } from '../../platform/pages/parts.
 import { postgresTime } from '../../platform/postgres/time.ts'
 import { type AttemptListing, type DeliveryDetail, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
 import { auditedHere, type ConsoleDeps, idOf } from './actions.ts'
-import { outcomeOf } from './attempt-words.ts'
-import { standingBadge } from './delivery-table.ts'
+import { answerText, standingBadge } from './delivery-table.ts'
 import { maxPolls, accountLink, pollsIn, refreshedFrom, requestLink, type Show } from './parts.ts'
 
 /** One delivery. Its page refreshes until the delivery has ended. */
@@ -19,10 +18,7 @@ export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): voi
     if (detail === undefined) throw new HttpError(404, 'not_found', 'there is no such delivery')
     return detail
   }
-  app.get('/deliveries/:id', async (req, res) => {
-    const detail = await view(idOf(req))
-    show(req, res, detail.delivery.request_id === null ? 'Test' : 'Delivery', deliveryPage(detail))
-  })
+  app.get('/deliveries/:id', async (req, res) => show(req, res, 'Delivery', deliveryPage(await view(idOf(req)))))
   app.get('/deliveries/:id/now', async (req, res) => {
     sendPage(res, currentState(await view(idOf(req)), pollsIn(req)))
   })
@@ -31,48 +27,41 @@ export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): voi
     const work = () => resendDelivery(db, id, postgresTime())
     const detailOf = (isDue: boolean) => (isDue ? {} : undefined)
     if (!(await auditedHere(deps, req, { action: 'resend', target: id, detailOf, work })))
-      throw new HttpError(409, 'not_resendable', 'this delivery is unknown, a test, already due, or being sent')
+      throw new HttpError(409, 'not_resendable', 'this delivery is unknown, already due, or being sent')
     res.redirect(303, `/deliveries/${id}`)
   })
 }
 
 function deliveryPage(detail: DeliveryDetail): Markup {
-  const { delivery, body } = detail
-  return html`<h1>${delivery.request_id === null ? 'Test' : 'Delivery'} <span class="mono">${delivery.id}</span></h1>
+  return html`<h1>Delivery <span class="mono">${detail.delivery.id}</span></h1>
     ${currentState(detail, 0)}
     <section class="card">
       <h2>Body</h2>
-      <pre class="bytes" tabindex="0">${body.slice(0, shownCharacters)}</pre>
+      <pre class="bytes" tabindex="0">${detail.body.slice(0, shownCharacters)}</pre>
     </section>`
 }
 
 /** The part that fetches itself until the delivery has ended, or `polls`, its number of fetches, is maxPolls. */
 function currentState({ delivery, key, attempts }: DeliveryDetail, polls: number): Markup {
-  const { id, request_id, account, url, state, attempts: begun, max_attempts, created_at } = delivery
+  const { id, request_id, account, url, state, standing, attempts: begun, max_attempts, created_at } = delivery
   const again = state === 'pending' && polls < maxPolls
-  return html`<div id="state" ${again ? refreshedFrom(`/deliveries/${id}/now?polls=${polls + 1}`, polls < 10 ? '400ms' : '2s') : ''}>
+  return html`<div id="state" ${again ? refreshedFrom(`/deliveries/${id}/now?polls=${polls + 1}`, '2s') : ''}>
     <section class="card">
       ${facts([
         [
           'State',
-          html`<div role="status" class="live-status">${standingBadge(delivery.standing)} ${standingWords({ delivery, attempts })}
+          html`<div role="status" class="live-status">${standingBadge(standing)}
           ${state === 'pending' && !again ? html`<a href="/deliveries/${id}">Reload to see its state</a>` : ''}
         </div>`,
         ],
-        ['Request', request_id === null ? 'none: this is a test' : requestLink(request_id)],
+        request_id !== null && ['Request', requestLink(request_id)],
         ['Account', html`${accountLink(account)}, key ${key.name ?? key.id}`],
         ['URL', url],
         ['Attempts', html`${begun} of ${max_attempts}`],
         ['Made', time(created_at)],
-        ...(delivery.standing === 'waiting' || delivery.standing === 'retrying'
-          ? [['Next attempt', time(delivery.due_at)] as const]
-          : []),
+        (standing === 'waiting' || standing === 'retrying') && ['Next attempt', time(delivery.due_at)],
       ])}
-      ${
-        request_id === null
-          ? html`<p><a class="button quiet" href="/deliveries/test?key=${key.id}">Send another test…</a></p>`
-          : action({ path: `/deliveries/${id}/resend`, label: 'Send again', tone: 'quiet' })
-      }
+      ${action({ path: `/deliveries/${id}/resend`, label: 'Send again', tone: 'quiet' })}
     </section>
     <section class="card">
       <h2>Attempts</h2>
@@ -87,46 +76,14 @@ function attemptTable(attempts: readonly AttemptListing[]): Markup {
     'Started (UTC)',
     { head: 'Took', kind: 'number' },
     'Status',
-    { head: 'Outcome', kind: 'wide' },
-    { head: 'Answer', kind: 'wide' },
+    { head: 'Answer or error', kind: 'wide' },
   ] as const
-  const rows = attempts.map((attempt) => {
-    const { number, started_at, duration_ms, ok, http_status: status, detail } = attempt
-    return [
-      number,
-      time(started_at),
-      `${duration_ms} ms`,
-      badgeOf(String(status ?? 'no answer'), ok ? 'good' : 'bad'),
-      outcomeOf(attempt),
-      status === null ? html`—` : answerText(detail),
-    ]
-  })
+  const rows = attempts.map(({ number, started_at, duration_ms, ok, http_status: status, detail }) => [
+    number,
+    time(started_at),
+    `${duration_ms} ms`,
+    badgeOf(String(status ?? 'no answer'), ok ? 'good' : 'bad'),
+    html`<bdi class="mono">${answerText(detail)}</bdi>`,
+  ])
   return table({ label: 'Attempts', columns, rows, empty: 'No attempt has ended yet.' })
-}
-
-/** The receiver's answer as text. Control and other invisible characters become dots. */
-function answerText(detail: string): Markup {
-  const text = detail.replaceAll(/[^\P{C}\n\t]|[\u2028\u2029]/gu, '·')
-  return text === '' ? html`<span class="soft">empty</span>` : html`<bdi class="mono">${text}</bdi>`
-}
-
-/** The reason of the state. */
-function standingWords({ delivery, attempts }: Pick<DeliveryDetail, 'delivery' | 'attempts'>): string {
-  const last = attempts.at(-1)
-  const outcome = last === undefined ? '' : outcomeOf(last)
-  switch (delivery.standing) {
-    case 'waiting':
-      return 'It has not been sent yet.'
-    case 'sending':
-      return 'It is being sent at this moment.'
-    case 'retrying':
-    case 'delivered':
-      return outcome
-    case 'given up':
-      return last === undefined ? 'The process that sent it ended before an answer arrived.' : outcome
-    case 'dropped':
-      return 'A fault of its sandbox key dropped it, so it was not sent.'
-    default:
-      return delivery.standing satisfies never
-  }
 }

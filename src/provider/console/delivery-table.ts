@@ -25,7 +25,7 @@ export function deliveryTable(deliveries: readonly DeliveryListing[], empty = 'N
     const answers = delivery.ended.map(({ http_status: status }) => status ?? 'no answer').join(', ')
     return [
       html`<a class="mono" href="/deliveries/${id}" title="${id}">${id.slice(0, 8)}</a>`,
-      request_id === null ? html`<span class="soft">a test</span>` : requestLink(request_id),
+      request_id === null ? '—' : requestLink(request_id),
       html`<span class="cut short" title="${account}">${accountLink(account)}</span>`,
       html`<span class="cut short" title="${url}">${host}</span>`,
       html`<span class="words">${standingBadge(delivery.standing)} ${nextOf(delivery)}</span>`,
@@ -46,6 +46,11 @@ function nextOf({ standing, due_at }: DeliveryListing): Markup | '' {
 function lastAnswer({ ended }: DeliveryListing): Markup {
   const last = ended.at(-1)
   if (last === undefined) return html`—`
-  const text = last.detail.replaceAll(/\p{C}|[\u2028\u2029]/gu, '·')
+  const text = answerText(last.detail)
   return html`<span class="cut answer" title="${text}">${last.http_status ?? ''} <bdi class="soft">${text}</bdi></span>`
+}
+
+/** A receiver's answer as text. Control and other invisible characters become dots. */
+export function answerText(detail: string): string {
+  return detail.replaceAll(/[^\P{C}\n\t]|[\u2028\u2029]/gu, '·')
 }

@@ -14,7 +14,7 @@ type Wanted = { q?: string | undefined; account?: string | undefined; before?: u
 export type List<W extends Wanted, Row> = {
   path: string
   title: string
-  heading: (wanted: W) => Markup
+  heading: string
   schema: z.ZodType<W>
   /** The filter that the tabs choose. */
   tabs: { name: keyof W & string; choices: readonly string[] }
@@ -36,7 +36,7 @@ export function showList<W extends Wanted, Row>(app: Express, show: Show, list: 
     const wanted = filtersIn(req, schema)
     const { before, q = '', ...filters } = wanted
     const { rows, older, none } = await search(wanted, list)
-    const page = html`${heading(wanted)} ${choiceTabs(path, by, filters)}
+    const page = html`<h1>${heading}</h1> ${choiceTabs(path, by, filters)}
       <form class="inline" method="get" action="${path}">
         <input type="hidden" name="${by.name}" value="${wanted[by.name]}" />
         <label>Account <input name="account" value="${wanted.account}" /></label>

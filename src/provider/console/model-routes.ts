@@ -28,10 +28,7 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
   const answer = async (req: Request, res: Response, model: CatalogModel, filled: Filled, outcome: Outcome) => {
     const { problems, problem, credits, requestId } = outcome
     const wanted = requestIdSchema.safeParse(filled.keyId).data
-    const [models, keys] = await Promise.all([
-      commands.listModels(deps),
-      listUsableKeys(db, { scope: 'generate', wanted }),
-    ])
+    const [models, keys] = await Promise.all([commands.listModels(deps), listUsableKeys(db, wanted)])
     const switches = models.find(({ slug }) => slug === model.slug)
     if (switches === undefined) throw unknown()
     const estimate = credits === undefined ? undefined : { credits, key: keys.find(({ id }) => id === filled.keyId) }

@@ -182,7 +182,6 @@ function rowsOf(wanted: SQL): SQL {
 
 type DeliveryFilter = Pick<NewestSearch, 'account' | 'before'> & {
   state?: Standing | undefined
-  /** The model of the request. A test has none. */
   model?: string | undefined
   /** The time of creation, in UTC: from `since`, before `until`. */
   since?: string | undefined

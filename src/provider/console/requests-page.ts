@@ -25,7 +25,7 @@ export function showRequests(app: Express, { db, catalog, clock }: ConsoleDeps, 
   showList(app, show, {
     path: '/requests',
     title: 'Requests',
-    heading: () => html`<h1>Requests</h1>`,
+    heading: 'Requests',
     schema,
     tabs: { name: 'status', choices: requestStatuses },
     fields: ({ model, environment }) =>

@@ -35,7 +35,6 @@ import { accountPath, type Show } from './parts.ts'
 import { listAccounts, listEntries, readLastRequests } from './reads.ts'
 import { showRequest } from './request-page.ts'
 import { showRequests } from './requests-page.ts'
-import { showTests } from './test-page.ts'
 
 const product = 'Provider'
 const pages = {
@@ -79,7 +78,6 @@ export function createConsole(deps: ConsoleDeps): Express {
   showRequests(app, deps, show)
   showRequest(app, deps, show)
   showDeliveryList(app, deps, show)
-  showTests(app, deps, show)
   showDeliveries(app, deps, show)
   app.use(accountActions(deps, (req, res, key) => show(req, res, 'New key', createdKeyPage(key))))
   app.use(notFound)

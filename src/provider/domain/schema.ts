@@ -179,15 +179,14 @@ export const idempotencyKeys = provider.table(
 )
 
 /**
- * The outbox: one row per completion notification, written by the statement that ends its request, and one row per
- * test.
+ * The outbox: one row per completion notification, written by the statement that ends its request.
  */
 export const deliveries = provider.table(
   'deliveries',
   {
     /** Sent as X-Service-Webhook-Id, the same in every attempt. */
     id: uuid().primaryKey(),
-    /** Null for a test. */
+    /** Null in rows that an earlier version wrote for a test. */
     request_id: uuid(),
     account_id: text().notNull(),
     api_key_id: uuid().notNull(),

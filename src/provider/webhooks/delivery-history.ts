@@ -32,7 +32,7 @@ export type AttemptListing = RowOf<
   'number' | 'started_at' | 'duration_ms' | 'ok' | 'http_status' | 'detail'
 >
 
-/** A delivery of a webhook with its attempts. A test has no request. */
+/** A delivery of a webhook with its attempts. */
 export type DeliveryListing = RowOf<
   typeof schema.deliveries,
   'id' | 'request_id' | 'url' | 'host' | 'state' | 'attempts' | 'max_attempts' | 'due_at' | 'created_at'
@@ -78,16 +78,15 @@ export async function showDelivery(db: Database, id: string) {
 }
 
 /**
- * Makes one more attempt due, with the same id and bytes. Returns false if the delivery is unknown, in progress,
- * already due, or a test.
+ * Makes one more attempt due, with the same id and bytes. Returns false if the delivery is unknown, in progress or
+ * already due.
  */
 export async function resendDelivery(db: Database, id: string, now: SQL): Promise<boolean> {
   const rows = await db.execute(sql`
     update provider.deliveries d
     set ${deliveries.state} = 'pending', ${deliveries.max_attempts} = greatest(${d.max_attempts}, ${d.attempts} + 1),
       ${deliveries.due_at} = ${now}, ${deliveries.settled_at} = null
-    where ${d.id} = ${id} and ${d.request_id} is not null
-      and (${d.state} <> 'pending' or (not ${isSending(d)} and ${d.due_at} > ${now}))
+    where ${d.id} = ${id} and (${d.state} <> 'pending' or (not ${isSending(d)} and ${d.due_at} > ${now}))
     returning ${d.id}`)
   return rows.length > 0
 }

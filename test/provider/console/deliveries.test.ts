@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { outcomeOf } from '../../../src/provider/console/attempt-words.ts'
 import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
 
 let provider: TestProvider
@@ -103,32 +102,6 @@ describe('the list of deliveries', () => {
     expect(body).toContain('503, 503, 503, 503, 503, 503')
     expect(body).toContain('&lt;i&gt;away')
     const page = (await get(`/deliveries/${one?.['id']}`)).body
-    expect(page).toContain('Answered 503: the receiver failed.')
-  })
-})
-
-describe('the words for an attempt', () => {
-  it.each([
-    [{ ok: true, http_status: 204, detail: '' }, 'Answered 204.'],
-    [{ ok: false, http_status: 302, detail: '' }, 'Answered 302: a redirect, which is not followed.'],
-    [{ ok: false, http_status: 418, detail: 'teapot' }, 'Answered 418: only 2xx counts as delivered.'],
-    [
-      { ok: false, http_status: null, detail: 'no complete answer within 10000 ms' },
-      'No complete answer within 10000 ms.',
-    ],
-    [
-      { ok: false, http_status: null, detail: 'connect ECONNREFUSED 192.0.2.1:443' },
-      'Not delivered: nothing listens at this address and port (connect ECONNREFUSED 192.0.2.1:443)',
-    ],
-    [
-      { ok: false, http_status: 200, detail: 'no complete answer within 9 ms' },
-      'It began to answer 200, but no complete answer within 9 ms.',
-    ],
-    [
-      { ok: false, http_status: null, detail: 'not sent: the URL must be an https URL' },
-      'Not sent: the URL must be an https URL.',
-    ],
-  ])('%j', (attempt, words) => {
-    expect(outcomeOf(attempt)).toBe(words)
+    expect(page.split('&lt;i&gt;away')).toHaveLength(7)
   })
 })
