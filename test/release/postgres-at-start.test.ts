@@ -90,7 +90,7 @@ describeOnPackaged('a packaged server', () => {
     expect(await program.exit).toEqual({ code: 1, signal: null })
     expect(linesOf(program.output())).toEqual([
       expect.stringMatching(
-        /^mediadock: the certificate of Postgres.* is refused, it is self-signed: correct the certificate, sslrootcert or sslmode$/,
+        /^mediadock: the certificate of Postgres.* is refused, self-signed certificate: correct the certificate, sslrootcert or sslmode$/,
       ),
     ])
   })
@@ -119,7 +119,7 @@ it('on a laptop an unreachable Postgres ends the start at once, in one line', as
   const program = (await folder()).start({ DATABASE_URL: 'postgres://u:hush@127.0.0.1:9/d' }, 'receiver')
   expect(await program.exit).toEqual({ code: 1, signal: null })
   expect(linesOf(program.output())).toEqual([
-    'mediadock: Postgres cannot be reached at 127.0.0.1:9, no server accepts connections there (ECONNREFUSED): check that it is running, and the host and port of the database URL',
+    'mediadock: Postgres cannot be reached at 127.0.0.1:9, connection refused (ECONNREFUSED): check that it is running, and the host and port of the database URL',
   ])
 })
 

@@ -1,44 +1,17 @@
+import { getSystemErrorMessage } from 'node:util'
 import { databaseErrorOf } from './errors.ts'
 
 /** Why Postgres cannot be used, as one line that says what to do. `passing`: the failure may pass without action. */
 export type PostgresFailure = { words: string; passing: boolean }
 
-type DriverError = Error & { code: string; address?: unknown; port?: unknown; syscall?: unknown }
+type DriverError = Error & { code: string; errno?: unknown; address?: unknown; port?: unknown; syscall?: unknown }
 
-/** Failures of the network and the driver. */
-const network: Record<string, string> = {
-  ECONNREFUSED: 'no server accepts connections there',
-  ENOENT: 'the socket does not exist',
-  ECONNRESET: 'the connection was cut',
-  EPIPE: 'the connection was cut',
-  ETIMEDOUT: 'no answer in time',
-  EHOSTUNREACH: 'there is no route to the host',
-  EHOSTDOWN: 'the host is down',
-  ENETUNREACH: 'there is no route to the network',
-  ENETDOWN: 'the network is down',
-  ENOTFOUND: 'the name does not exist in DNS',
-  EAI_AGAIN: 'DNS does not answer',
-  CONNECT_TIMEOUT: 'no answer in time',
-  CONNECTION_CLOSED: 'the connection was cut',
-  CONNECTION_ENDED: 'the connection has ended',
-  CONNECTION_DESTROYED: 'the connection has ended',
-  deadline_exceeded: 'no answer in time',
-}
+/** Codes of the network and the driver that mean that the server was not reached, or did not answer. */
+const unreachable =
+  /^(?:ECONN\w+|EHOST\w+|ENET\w+|ENOENT|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|CONNECT_TIMEOUT|CONNECTION_\w+|deadline_exceeded)$/
 
-/** Reasons for refusing a certificate. */
-const certificates: Record<string, string> = {
-  DEPTH_ZERO_SELF_SIGNED_CERT: 'it is self-signed',
-  SELF_SIGNED_CERT_IN_CHAIN: 'its chain ends in a certificate that is not trusted here',
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'it is not signed by a trusted authority',
-  UNABLE_TO_GET_ISSUER_CERT: 'its issuer is unknown',
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: 'its issuer is unknown',
-  CERT_HAS_EXPIRED: 'it has expired',
-  CERT_NOT_YET_VALID: 'it is not valid yet',
-  CERT_REVOKED: 'it was revoked',
-  CERT_UNTRUSTED: 'it is not trusted',
-  ERR_TLS_CERT_ALTNAME_INVALID: 'it is for another host',
-  HOSTNAME_MISMATCH: 'it is for another host',
-}
+/** Codes of OpenSSL and Node for a certificate that is refused. */
+const certificate = /^(?:CERT_|SELF_SIGNED_|DEPTH_ZERO_|UNABLE_TO_|HOSTNAME_|ERR_TLS_CERT_)/
 
 /** Actions for a SQLSTATE. Postgres's message comes first. */
 const advice: Record<string, string> = {
@@ -67,26 +40,23 @@ export function explainPostgres(error: unknown): PostgresFailure | undefined {
   if (cause === undefined) return undefined
   const { code } = cause
   if (cause.name === 'PostgresError') return { words: sqlStateWords(code, cause.message), passing: mayPass(code) }
-  const certificate = certificates[code]
-  if (certificate !== undefined)
+  const at = placeOf(cause)
+  if (certificate.test(code)) {
+    // Node adds a hint about its own options after a semicolon.
+    const why = cause.message.split(';', 1).join()
     return {
-      words:
-        `the certificate of Postgres${placeOf(cause)} is refused, ${certificate}: ` +
-        'correct the certificate, sslrootcert or sslmode',
+      words: `the certificate of Postgres${at} is refused, ${why}: correct the certificate, sslrootcert or sslmode`,
       passing: false,
     }
+  }
   if (/^(?:ERR_SSL|ERR_TLS|EPROTO)/.test(code))
     return {
-      words:
-        `TLS with Postgres${placeOf(cause)} failed (${code}): ` +
-        'check that the server supports TLS, or correct sslmode in the database URL',
+      words: `TLS with Postgres${at} failed (${code}): check that the server supports TLS, or correct sslmode in the database URL`,
       passing: false,
     }
   if (/^(?:SASL|AUTH_TYPE)/.test(code))
     return {
-      words:
-        `signing in to Postgres${placeOf(cause)} failed (${code}): ` +
-        'correct the user or the password in the database URL',
+      words: `signing in to Postgres${at} failed (${code}): correct the user or the password in the database URL`,
       passing: false,
     }
   // All hosts were tried. The last one has another role, usually standby.
@@ -95,15 +65,18 @@ export function explainPostgres(error: unknown): PostgresFailure | undefined {
       words: `${cause.message}: wait for a failover in progress to end, or check which host accepts writes`,
       passing: true,
     }
-  const reason = network[code]
-  if (reason === undefined) return undefined
+  if (!unreachable.test(code)) return undefined
+  const why = `${reasonOf(cause)} (${code === 'deadline_exceeded' ? 'deadline' : code})`
   return {
-    words:
-      `Postgres cannot be reached${placeOf(cause)}, ${reason} ` +
-      `(${code === 'deadline_exceeded' ? 'deadline' : code}): ` +
-      'check that it is running, and the host and port of the database URL',
+    words: `Postgres cannot be reached${at}, ${why}: check that it is running, and the host and port of the database URL`,
     passing: true,
   }
+}
+
+/** The reason of the operating system or of DNS. The driver's own errors have none. */
+function reasonOf({ code, errno }: DriverError): string {
+  if (typeof errno === 'number') return getSystemErrorMessage(errno)
+  return code.startsWith('CONNECTION_') ? 'the connection was cut' : 'no answer in time'
 }
 
 /**

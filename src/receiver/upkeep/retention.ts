@@ -65,22 +65,6 @@ async function dropDays({ db, logger }: RetentionDeps, cutoff: Date, signal: Abo
   return days.dropped
 }
 
-/**
- * Prunes by the earlier of the host's and Postgres's clock, so that a host whose clock is ahead deletes nothing early.
- */
-export async function pruneByBothClocks(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
-  const ours = deps.clock()
-  const rows = await deps.db.execute<{ theirs: string }>(sql`select clock_timestamp() as theirs`)
-  const theirs = new Date(one(rows, 'asking Postgres for its time').theirs)
-  const ahead = ours.getTime() - theirs.getTime()
-  if (ahead > 60_000)
-    deps.logger.warn(
-      { ahead_seconds: Math.round(ahead / 1000) },
-      "this host's clock is ahead of Postgres's: pruning goes by Postgres's time. Correct the host's clock",
-    )
-  return pruneOnce({ ...deps, clock: () => (ahead > 0 ? theirs : ours) }, signal)
-}
-
 /** Returns the cutoff: older rows are deleted. */
 export function keptFrom(now: Date, days: number): Date {
   return new Date(now.getTime() - days * dayMs)

@@ -3,7 +3,7 @@ import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { verifyQuarantine } from '../../../src/receiver/on-call/verify-quarantine.ts'
 import { ensurePartitions } from '../../../src/receiver/upkeep/arrival-partitions.ts'
-import { pruneByBothClocks, pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
+import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
@@ -207,25 +207,6 @@ describe('retention', () => {
     expect(await database.sql`select from mediadock.feed_entries where position = 1`).toHaveLength(0)
     await database.sql`drop table public.theirs`
     await database.sql`delete from mediadock.deliveries where webhook_id = 'referred to'`
-  })
-
-  it("deletes nothing early if a host's clock is ahead", async () => {
-    await deliver(receiver.webhookUrl, failed().body)
-    const days = (ahead: number) => ({
-      ...receiver.deps,
-      retentionDays: 30,
-      clock: () => new Date(Date.now() + ahead * 86_400_000),
-    })
-    const never = new AbortController().signal
-    const kept = await database.sql`select from mediadock.deliveries`
-    expect(kept.length).toBeGreaterThan(0)
-    expect(await pruneByBothClocks(days(400), never)).toMatchObject({
-      deliveries: 0,
-      partitions: 0,
-      changes: 0,
-      notes: 0,
-    })
-    expect(await database.sql`select from mediadock.deliveries`).toHaveLength(kept.length)
   })
 
   it('deletes places in the queue whose delivery is gone, and no other one', async () => {
