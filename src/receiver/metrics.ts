@@ -2,14 +2,14 @@ import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
 import { withDeadline } from '../platform/deadline.ts'
 import type { Logger } from '../platform/logger.ts'
 import type { FailingRole } from '../platform/loop.ts'
-import { type Database } from '../platform/postgres/postgres.ts'
+import type { Database } from '../platform/postgres/postgres.ts'
 import { readTime, type SharedTime } from '../platform/postgres/time.ts'
-import { readNotifyQueue } from './feeding/notify-queue.ts'
-import { unsequencedSeconds } from './feeding/sequencer.ts'
-import { readBalances } from './fetching/balances.ts'
-import { remainingCalls } from './fetching/read-budgets.ts'
-import { countParked, depth } from './landing/inbox.ts'
-import { countOverdue } from './reconciling/due.ts'
+import { readBalances } from './gauges/balances.ts'
+import { remainingCalls } from './gauges/call-budgets.ts'
+import { countParked, inboxDepth } from './gauges/inbox-depth.ts'
+import { readNotifyQueue } from './gauges/notify-queue.ts'
+import { countOverdue } from './gauges/overdue.ts'
+import { unsequencedSeconds } from './gauges/unsequenced.ts'
 import { lastRunEndedAt } from './reconciling/reconcile-runs.ts'
 
 export type MetricsDeps = {
@@ -238,7 +238,7 @@ function seriesOf(readings: Readings | undefined, pick: (readings: Readings) => 
 async function readPostgres({ db, time, fetchRatePerMinute, stuckAfterSeconds }: MetricsDeps) {
   const now = await readTime(db, time)
   return {
-    ...(await depth(db, now)),
+    ...(await inboxDepth(db, now)),
     unsequenced: await unsequencedSeconds(db, now),
     notifyQueueUsage: (await readNotifyQueue(db)).usage,
     overdue: await countOverdue(db, { now, stuckAfterSeconds }),

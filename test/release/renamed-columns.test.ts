@@ -18,7 +18,7 @@ const renamed = [
   {
     schema: 'receiver/domain/budgets-schema.ts',
     column: 'blocked_until',
-    files: ['receiver/fetching/read-budgets.ts'],
+    files: ['receiver/gauges/call-budgets.ts'],
   },
   { schema: 'platform/pages/tables.ts', column: 'expires_at', files: ['platform/pages/sessions.ts'] },
   {

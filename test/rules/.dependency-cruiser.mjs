@@ -28,6 +28,7 @@ const receiver = [
   ['slice.ts'],
   ['queries'],
   ['upkeep', 'metrics.ts'],
+  ['gauges'],
   ['reconciling', 'submitting'],
   ['landing'],
   ['feeding'],

@@ -1,24 +1,6 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
-
-export type Balances = {
-  /** Keys whose submits were refused with 402 insufficient_credits within the last hour. */
-  refused: readonly { keyName: string; at: string }[]
-  /** The last known balance of each account, named by the key that asked for it. */
-  accounts: readonly AccountBalance[]
-}
-
-export type AccountBalance = {
-  keyName: string
-  credits: number
-  spentLastHour: number
-  /**
-   * By which share the provider's usage of 30 days lies outside the bounds of our records (MonthSpending): 0 within
-   * them, null if they cannot be compared.
-   */
-  difference: number | null
-}
 
 /** The credits that the live requests of an account settled in the last 30 days, as bounds. */
 export type MonthSpending = {
@@ -84,32 +66,4 @@ function differenceOf({ least, most, requests, covers }: MonthSpending, usage: A
 export async function noteCreditsRefused(db: Database, keyName: string, now: SQL): Promise<void> {
   await db.execute(sql`
     update mediadock.call_budgets set credits_refused_at = ${now} where key_name = ${keyName}`)
-}
-
-/** Reads which keys lack credits, and the balances of accounts. */
-export async function readBalances(tx: Executor, now: Date): Promise<Balances> {
-  const at = sql`${now.toISOString()}::timestamptz`
-  const refused = await tx.execute<{ key_name: string; at: string }>(sql`
-    select b.key_name, b.credits_refused_at as at from mediadock.call_budgets b
-    where b.credits_refused_at > ${at} - interval '1 hour' order by b.key_name`)
-  type Row = { key_name: string; balance: string; spent: string; difference: string | null }
-  // A balance is read each hour. One older than two hours belongs to a removed or failing key.
-  const accounts = await tx.execute<Row>(sql`
-    select distinct on (coalesce(b.account_id, b.key_name)) b.key_name, b.balance,
-      b.spent_last_hour as spent, b.cost_difference as difference
-    from mediadock.call_budgets b
-    where b.balance_at > ${at} - interval '2 hours'
-    order by coalesce(b.account_id, b.key_name), b.balance_at desc`)
-  return {
-    refused: refused.map(({ key_name, at: refusedAt }) => ({
-      keyName: key_name,
-      at: new Date(refusedAt).toISOString(),
-    })),
-    accounts: accounts.map(({ key_name, balance, spent, difference }) => ({
-      keyName: key_name,
-      credits: Number(balance),
-      spentLastHour: Number(spent),
-      difference: difference === null ? null : Number(difference),
-    })),
-  }
 }

@@ -1,14 +1,12 @@
 import { atMost } from '../../platform/postgres/at-most.ts'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import { leaseOf } from '../../platform/postgres/lease.ts'
-import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import * as onCall from '../domain/on-call-schema.ts'
 import type { ParkReason } from '../domain/report.ts'
 import * as schema from '../domain/schema.ts'
 import { pathHeader, pathIn } from '../domain/webhook-path.ts'
@@ -177,49 +175,4 @@ export async function park(db: Database, { claimed, reason, detail, now }: Failu
     )
     select count(*)::int as n from taken`)
   return one(rows, `parking the delivery ${claimed.deliveryId}`).n > 0
-}
-
-const deliveries = columnsOf(schema.deliveries)
-const inbox = columnsOf(schema.inbox)
-const replays = columnsOf(onCall.replays)
-
-type InboxDepth = {
-  pending: number
-  oldestSeconds: number
-  /** Why the last round failed, for the oldest delivery with a reason. */
-  trouble?: string | undefined
-}
-
-/** The rows read at each end of the order of due times: deliveries that are due, and those that were put off. */
-const maxLookedAt = 1000
-
-/**
- * Counts pending deliveries and returns the age of the oldest. A replayed delivery counts from the start of its replay.
- * In a full inbox, the oldest is searched among those that are due first and those that are due last.
- */
-export async function depth(db: Executor, now: Date): Promise<InboxDepth> {
-  const end = (order: SQL) => sql`
-      (select ${list(inbox, 'delivery_id', 'trouble', 'replay_id')} from mediadock.inbox
-       order by ${inbox.due_at} ${order} limit ${maxLookedAt})`
-  const rows = await db.execute<{ pending: string; oldest: string | null; trouble: string | null }>(sql`
-    with looked_at as (${end(sql`asc`)} union ${end(sql`desc`)})
-    select (select count(*) from mediadock.inbox) as pending,
-           (array_agg(trouble order by since) filter (where trouble is not null))[1] as trouble,
-           extract(epoch from ${now.toISOString()}::timestamptz - min(since)) as oldest
-    from looked_at
-    left join lateral (
-      select ${replays.started_at} from mediadock.replays
-      where ${replays.id} = looked_at.replay_id limit 1) as replay on true
-    cross join lateral (
-      select greatest(${deliveries.received_at}, started_at) as since
-      from mediadock.deliveries where ${deliveries.id} = looked_at.delivery_id limit 1) as d`)
-  const { pending, oldest, trouble } = one(rows, 'counting pending deliveries')
-  return { pending: Number(pending), oldestSeconds: Math.max(0, Number(oldest ?? 0)), trouble: trouble ?? undefined }
-}
-
-export async function countParked(db: Executor): Promise<number> {
-  const rows = await db.execute<{ n: number }>(
-    sql`select count(*)::int as n from mediadock.deliveries where ${deliveries.parked_reason} is not null`,
-  )
-  return one(rows, 'counting parked deliveries').n
 }

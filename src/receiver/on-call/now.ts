@@ -1,5 +1,5 @@
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { countParked } from '../landing/inbox.ts'
+import { countParked } from '../gauges/inbox-depth.ts'
 import { newestArrivals } from '../queries/arrivals.ts'
 import { readCounters } from '../queries/counters.ts'
 import { readWithin } from '../queries/deadline.ts'

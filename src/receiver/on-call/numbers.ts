@@ -2,10 +2,11 @@ import type { FailingRole } from '../../platform/loop.ts'
 import type { Limited } from '../../platform/pages/guess-limit.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import type { Problem } from '../domain/problem.ts'
-import { readNotifyQueue } from '../feeding/notify-queue.ts'
-import { unsequencedSeconds } from '../feeding/sequencer.ts'
-import { readBalances } from '../fetching/balances.ts'
-import { depth } from '../landing/inbox.ts'
+import { readBalances } from '../gauges/balances.ts'
+import { inboxDepth } from '../gauges/inbox-depth.ts'
+import { readNotifyQueue } from '../gauges/notify-queue.ts'
+import { countOverdue, readOverduePolls } from '../gauges/overdue.ts'
+import { unsequencedSeconds } from '../gauges/unsequenced.ts'
 import { readParkedCauses } from '../queries/causes.ts'
 import { listGiveUps, type GiveUp } from '../queries/give-ups.ts'
 import { readKeys, type KeysOptions } from '../queries/keys.ts'
@@ -13,7 +14,6 @@ import { readRecent, type Recent } from '../queries/recent.ts'
 import { readReconciler, type ReconcilerOptions } from '../queries/reconciler.ts'
 import { readRefusals, type Refusals } from '../queries/refusals.ts'
 import { readContradictions, readFailingSources, readWebhooksSeen } from '../queries/trouble.ts'
-import { countOverdue, readOverduePolls } from '../reconciling/due.ts'
 import { countWaitingSubmits } from '../submitting/generations.ts'
 import { readRefusedSubmits } from '../submitting/refusals.ts'
 
@@ -52,7 +52,7 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions) {
   const numbers = {
     now,
     recent: { minutes: recent.minutes, arrivals: recent.arrivals, ackP95Ms: recent.ack_p95_ms, failing },
-    inbox: await depth(tx, now),
+    inbox: await inboxDepth(tx, now),
     /** The causes of deliveries parked in the last hour. */
     parked: await readParkedCauses(tx, new Date(now.getTime() - 3_600_000)),
     /** How long the oldest change has waited for its position in the feed; 0 while none waits. */

@@ -2,7 +2,7 @@ import type { FailingRole } from '../../platform/loop.ts'
 import { isConnectionLost } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { issueOf, type Problem } from '../domain/problem.ts'
-import type { NotifyQueue } from '../feeding/notify-queue.ts'
+import type { NotifyQueue } from '../gauges/notify-queue.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { duration } from './figures.ts'
 

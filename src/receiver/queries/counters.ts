@@ -5,7 +5,8 @@ import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import * as schema from '../domain/schema.ts'
-import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
+import { isOverdue } from '../gauges/overdue.ts'
+import type { StuckAfter } from '../reconciling/due.ts'
 import { mayBeTheProviders } from './refusals.ts'
 
 const d = columnsOf(schema.deliveries, 'd')

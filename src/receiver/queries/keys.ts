@@ -5,7 +5,7 @@ import type { Executor } from '../../platform/postgres/postgres.ts'
 import { sha256Hex } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
 import { keyUses } from '../domain/on-call-schema.ts'
-import { callBudgets, callsLeft } from '../fetching/read-budgets.ts'
+import { callBudgets, callsLeft } from '../gauges/call-budgets.ts'
 
 const uses = columnsOf(keyUses)
 

@@ -3,7 +3,7 @@ import { and, desc, eq, getTableColumns } from '../../platform/postgres/drizzle.
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { Keys } from '../domain/keys.ts'
 import { processStarts, reconcileRuns } from '../domain/on-call-schema.ts'
-import { readBacklog } from '../reconciling/backlog.ts'
+import { readBacklog } from '../gauges/backlog.ts'
 import { runTriggers } from '../reconciling/reconcile-runs.ts'
 import { paging, times } from './filters.ts'
 import { matches, microsOf, readPage, type Order, type Page } from './page.ts'

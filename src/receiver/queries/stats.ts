@@ -4,10 +4,10 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { shortListItems, shownMediaItems } from '../domain/page-limits.ts'
 import { media, requests } from '../domain/schema.ts'
-import { remainingCalls } from '../fetching/read-budgets.ts'
-import { countParked, depth } from '../landing/inbox.ts'
-import { readBacklog, type BacklogOptions } from '../reconciling/backlog.ts'
-import { countOverdue } from '../reconciling/due.ts'
+import { readBacklog, type BacklogOptions } from '../gauges/backlog.ts'
+import { remainingCalls } from '../gauges/call-budgets.ts'
+import { countParked, inboxDepth } from '../gauges/inbox-depth.ts'
+import { countOverdue } from '../gauges/overdue.ts'
 import { arrivalSchema, newestArrivals } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import { issueSchema, openIssues } from './issues.ts'
@@ -55,7 +55,7 @@ export async function readStats(
   { now, stuckAfterSeconds, fetchRatePerMinute, keys }: BacklogOptions,
 ): Promise<Stats> {
   return readWithin(db, async (tx) => {
-    const { pending, oldestSeconds } = await depth(tx, now)
+    const { pending, oldestSeconds } = await inboxDepth(tx, now)
     return {
       pending,
       oldest_seconds: oldestSeconds,

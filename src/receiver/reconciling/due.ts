@@ -1,13 +1,10 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { one } from '../../platform/postgres/errors.ts'
-import type { Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
-import type { PollOutcome } from '../domain/poll-outcomes.ts'
 
 /** The inputs of due and overdue: the present time, a literal for pages, and STUCK_AFTER_SECONDS. */
 export type StuckAfter = { now: Date | SQL; stuckAfterSeconds: number }
 
-function stuckBefore({ now, stuckAfterSeconds }: StuckAfter): SQL {
+export function stuckBefore({ now, stuckAfterSeconds }: StuckAfter): SQL {
   return later(now instanceof Date ? sql`${now.toISOString()}::timestamptz` : now, -stuckAfterSeconds)
 }
 
@@ -65,28 +62,3 @@ export const isInQueue = sql`next_poll_at is not null and coalesce(key_name, '')
  */
 export const isHeldUp = sql`(next_poll_at is not null and poll_outcome in ('unreachable', 'postponed')
     and polled_at < queue.recovered_at)`
-
-/** SQL condition on the row `r`: the request has had no terminal state for too long. */
-export function isOverdue(when: StuckAfter): SQL {
-  return sql`(r.landed_at is null and r.tracked_at <= ${stuckBefore(when)})`
-}
-
-/** The most frequent outcome of the last polls of overdue requests. The outcome is null if they were never polled. */
-export type OverduePolls = { outcome: PollOutcome | null; detail: string | null; requests: number }
-
-export async function readOverduePolls(db: Executor, when: StuckAfter): Promise<OverduePolls | undefined> {
-  const [most] = await db.execute<OverduePolls>(sql`
-    select outcome, mode() within group (order by detail) as detail, count(*)::int as requests
-    from (
-      select r.poll_outcome as outcome, r.poll_detail as detail from mediadock.requests r
-      where ${isOverdue(when)} limit 1000
-    ) as overdue group by outcome order by requests desc, outcome limit 1`)
-  return most
-}
-
-/** Counts tracked requests without a terminal state for longer than `stuckAfterSeconds`. */
-export async function countOverdue(db: Executor, when: StuckAfter): Promise<number> {
-  const rows = await db.execute<{ n: string }>(sql`
-    select count(*) as n from mediadock.requests r where ${isOverdue(when)}`)
-  return Number(one(rows, 'counting overdue requests').n)
-}

@@ -3,8 +3,8 @@ import { desc, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { version } from '../../platform/release.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import { depth } from '../landing/inbox.ts'
-import { countOverdue } from '../reconciling/due.ts'
+import { inboxDepth } from '../gauges/inbox-depth.ts'
+import { countOverdue } from '../gauges/overdue.ts'
 
 /**
  * A pending delivery of this age is a problem. Landing takes milliseconds and a retry up to 15 s, so half alarms at
@@ -25,7 +25,7 @@ export async function writeMinutes(
   db: Database,
   { now, stuckAfterSeconds }: { now: Date; stuckAfterSeconds: number },
 ): Promise<void> {
-  const { pending, oldestSeconds } = await depth(db, now)
+  const { pending, oldestSeconds } = await inboxDepth(db, now)
   const overdue = await countOverdue(db, { now, stuckAfterSeconds })
   const at = sql`${now.toISOString()}::timestamptz`
   const current = sql`${new Date(Math.floor(now.getTime() / 60_000) * 60_000).toISOString()}::timestamptz`

@@ -11,11 +11,12 @@ import { writeSubmission } from '../../../src/provider/submit/submit-statement.t
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { sessions } from '../../../src/receiver/domain/on-call-schema.ts'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
+import { countParked, inboxDepth } from '../../../src/receiver/gauges/inbox-depth.ts'
+import { countOverdue } from '../../../src/receiver/gauges/overdue.ts'
 import * as inbox from '../../../src/receiver/landing/inbox.ts'
 import { landExplained, replayDelivery } from '../../../src/receiver/landing/replay.ts'
-import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
+import { landingOf } from '../../../src/receiver/landing/row-to-write.ts'
 import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
-import { countOverdue } from '../../../src/receiver/reconciling/due.ts'
 import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
@@ -47,13 +48,11 @@ const running: requests.ClaimedRequest = {
 }
 const origin = {
   via: 'poll' as const,
-  sourceName: null,
-  keyName: 'live',
+  source_name: null,
+  key_name: 'live',
   environment: 'live' as const,
-  delivery: undefined,
-  mediaHosts: undefined,
 }
-const landing = landingOfReport(reportOf({ request_id: id, status: 'CANCELED' }), origin)
+const landing = landingOf(reportOf({ request_id: id, status: 'CANCELED' }), origin, undefined)
 const at = { now: sharedNow, environments: { live: [], sandbox: [] } }
 const scope = { accountId: 'a', environment: 'live' as const, key: id }
 
@@ -62,8 +61,8 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ['a claim of deliveries is not "nothing is due"', (db) => inbox.claim(db, { limit: 1, maxBytes: 1, now: sharedNow })],
   ['giving a delivery back is not "lost"', (db) => inbox.retryOrPark(db, failure)],
   ['parking is not "lost"', (db) => inbox.park(db, failure)],
-  ['counting what is pending is not "none"', (db) => inbox.depth(db, now)],
-  ['counting what is parked is not "none"', (db) => inbox.countParked(db)],
+  ['counting what is pending is not "none"', (db) => inboxDepth(db, now)],
+  ['counting what is parked is not "none"', (db) => countParked(db)],
   ['a landing is not "raced"', (db) => landOrThrow(db, [landing], at)],
   ['an explained landing', (db) => landExplained(db, landing, { ...at, dryRun: false })],
   [

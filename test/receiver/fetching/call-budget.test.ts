@@ -3,7 +3,7 @@ import { createPool, type Pool } from '../../../src/platform/postgres/postgres.t
 import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { sharesOf, takeCall, type Purpose } from '../../../src/receiver/fetching/call-budget.ts'
 import { blockCalls } from '../../../src/receiver/fetching/key-health.ts'
-import { remainingCalls } from '../../../src/receiver/fetching/read-budgets.ts'
+import { remainingCalls } from '../../../src/receiver/gauges/call-budgets.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 
 let database: TestDatabase

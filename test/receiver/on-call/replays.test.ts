@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { depth } from '../../../src/receiver/landing/inbox.ts'
+import { inboxDepth } from '../../../src/receiver/gauges/inbox-depth.ts'
 import { findReplay, listReplays, requeueMany } from '../../../src/receiver/on-call/replays.ts'
 import { listDeliveries } from '../../../src/receiver/queries/deliveries.ts'
 import { findDelivery } from '../../../src/receiver/queries/delivery-detail.ts'
@@ -177,7 +177,7 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
       values (${replayId}, now(), 'tester', '{}', 1)`
     await database.sql`insert into mediadock.inbox (delivery_id, due_at, replay_id)
       values (${id}, now() + interval '1 hour', ${replayId})`
-    expect((await depth(receiver.deps.db, new Date())).oldestSeconds).toBeLessThan(3600)
+    expect((await inboxDepth(receiver.deps.db, new Date())).oldestSeconds).toBeLessThan(3600)
     await database.sql`delete from mediadock.inbox where delivery_id = ${id}`
   })
 })

@@ -2,7 +2,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type * as fetching from '../domain/budgets-schema.ts'
-import { sharesOf, slotCount } from './call-budget.ts'
+import { sharesOf, slotCount } from '../fetching/call-budget.ts'
 
 export type CallBudget = {
   /** Calls in the last 60 seconds. */

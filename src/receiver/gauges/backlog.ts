@@ -2,8 +2,8 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { isUsable, type Keys } from '../domain/keys.ts'
 import { maxCounted } from '../domain/limits.ts'
-import { callBudgets, completionsPerMinute } from '../fetching/read-budgets.ts'
-import { isHeldUp, isInQueue, isOldWithoutPollTime, strangers } from './due.ts'
+import { isHeldUp, isInQueue, isOldWithoutPollTime, strangers } from '../reconciling/due.ts'
+import { callBudgets, completionsPerMinute } from './call-budgets.ts'
 
 export type Backlog = {
   /** Requests that are due for a poll. */

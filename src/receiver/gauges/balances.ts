@@ -1,0 +1,48 @@
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Executor } from '../../platform/postgres/postgres.ts'
+
+export type Balances = {
+  /** Keys whose submits were refused with 402 insufficient_credits within the last hour. */
+  refused: readonly { keyName: string; at: string }[]
+  /** The last known balance of each account, named by the key that asked for it. */
+  accounts: readonly AccountBalance[]
+}
+
+export type AccountBalance = {
+  keyName: string
+  credits: number
+  spentLastHour: number
+  /**
+   * By which share the provider's usage of 30 days lies outside the bounds of our records (MonthSpending of fetching/balances.ts): 0 within
+   * them, null if they cannot be compared.
+   */
+  difference: number | null
+}
+
+/** Reads which keys lack credits, and the balances of accounts. */
+export async function readBalances(tx: Executor, now: Date): Promise<Balances> {
+  const at = sql`${now.toISOString()}::timestamptz`
+  const refused = await tx.execute<{ key_name: string; at: string }>(sql`
+    select b.key_name, b.credits_refused_at as at from mediadock.call_budgets b
+    where b.credits_refused_at > ${at} - interval '1 hour' order by b.key_name`)
+  type Row = { key_name: string; balance: string; spent: string; difference: string | null }
+  // A balance is read each hour. One older than two hours belongs to a removed or failing key.
+  const accounts = await tx.execute<Row>(sql`
+    select distinct on (coalesce(b.account_id, b.key_name)) b.key_name, b.balance,
+      b.spent_last_hour as spent, b.cost_difference as difference
+    from mediadock.call_budgets b
+    where b.balance_at > ${at} - interval '2 hours'
+    order by coalesce(b.account_id, b.key_name), b.balance_at desc`)
+  return {
+    refused: refused.map(({ key_name, at: refusedAt }) => ({
+      keyName: key_name,
+      at: new Date(refusedAt).toISOString(),
+    })),
+    accounts: accounts.map(({ key_name, balance, spent, difference }) => ({
+      keyName: key_name,
+      credits: Number(balance),
+      spentLastHour: Number(spent),
+      difference: difference === null ? null : Number(difference),
+    })),
+  }
+}
