@@ -64,7 +64,7 @@ export function startBackground(deps: BackgroundDeps) {
   }
   begin().catch((error: unknown) => logger.error({ err: error }, 'this start could not be recorded for the charts'))
 
-  const drain = async () => {
+  const rolesEnded = async () => {
     await Promise.all([...all.map(({ done }) => done), schedules.ended()])
     // After the loops, since a claim that is under way still adds deliveries.
     await deps.handOver.idle()
@@ -86,7 +86,7 @@ export function startBackground(deps: BackgroundDeps) {
     /** After the signal: waits for every round to end, and writes buffered log rows. */
     drain: (graceMs: number): Promise<void> =>
       // Bounded, with time after the grace for the writes of calls that were cut. Leases end on their own.
-      withDeadline(drain(), graceMs + 2000, 'ending the background roles').catch((error: unknown) =>
+      withDeadline(rolesEnded(), graceMs + 2000, 'ending the background roles').catch((error: unknown) =>
         logger.warn({ err: error }, 'stopping before every role has ended; other replicas or the next start take over'),
       ),
   }

@@ -138,7 +138,8 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const internalApp = createApp({ logger, trustProxy, mount: (app) => app.use(options.internal(deps)) })
 
   const listeners: Listener[] = []
-  const stop = async (graceMs: number, graceEnds = performance.now() + graceMs) => {
+  const stop = async (graceMs: number) => {
+    const graceEnds = performance.now() + graceMs
     retired.abort()
     stopping.abort()
     const cutTimer = setTimeout(() => cut.abort(), graceMs)

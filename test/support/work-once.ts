@@ -3,7 +3,12 @@ import { createHandOver, type HandOver } from '../../src/receiver/landing/hand-o
 import type { LandingDeps } from '../../src/receiver/landing/landing-deps.ts'
 
 /** No room in this process: each delivery is stored without a claim. */
-export const noRoom: MemoryRoom = { leaseSeconds: 0, reserve: () => false, take: () => {}, release: () => {} }
+export const noRoom: MemoryRoom = {
+  leaseSeconds: 0,
+  reserve: () => false,
+  makeReady: () => {},
+  releaseReserved: () => {},
+}
 
 /** The deliveries of a round. The failed ones are retried, put off or parked. */
 export type Round = { claimed: number; parked: number; landed: number; failed: number }
@@ -23,10 +28,15 @@ export function testHandOver(deps: LandingDeps): HandOver {
 /** One round of claiming and all that comes of it. Throws the error of a batch that failed as a whole. */
 export async function workOnce(deps: LandingDeps): Promise<Round> {
   let landed = 0
+  let parked = 0
   const errors: unknown[] = []
   const handOver = testHandOver({
     ...deps,
     logger: Object.assign(Object.create(deps.logger), {
+      info: (fields: { outcome?: string }, message: string) => {
+        if (fields.outcome === 'parked') parked += 1
+        deps.logger.info(fields, message)
+      },
       error: (fields: { err?: unknown }, message: string) => {
         if (message === 'a batch could not be landed and is returned to the inbox') errors.push(fields.err)
         deps.logger.error(fields, message)
@@ -37,7 +47,7 @@ export async function workOnce(deps: LandingDeps): Promise<Round> {
       deps.onProcessed(processed)
     },
   })
-  const { claimed, unreadable: parked } = await handOver.claimSome()
+  const { claimed } = await handOver.claimSome()
   await handOver.idle()
   if (errors.length > 0) throw errors[0]
   return { claimed, parked, landed, failed: claimed - parked - landed }

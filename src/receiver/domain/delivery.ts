@@ -45,9 +45,9 @@ export type MemoryRoom = {
   /** Returns false if this process does not take it, for example without room. Any process may then claim it. */
   reserve: (delivery: Delivery) => boolean
   /** Called when the reserved delivery is committed. */
-  take: (delivery: Delivery) => void
+  makeReady: (delivery: Delivery) => void
   /** Called when a delivery was known already, or its storing was not confirmed. Ignored for one without room. */
-  release: (delivery: Delivery) => void
+  releaseReserved: (delivery: Delivery) => void
 }
 
 /** A webhook id: 1 to 255 visible ASCII characters (invalid_webhook_id otherwise). */

@@ -78,7 +78,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
             { err: error, deliveries: batch.length },
             'storing deliveries did not end in time, continuing without them: senders without an answer got 503',
           )
-          for (const { delivery } of batch) deps.memoryRoom.release(delivery)
+          for (const { delivery } of batch) deps.memoryRoom.releaseReserved(delivery)
         })
         .finally(() => {
           inFlight -= 1
@@ -196,7 +196,7 @@ async function storePart({ db, time, memoryRoom, onStored, storeAgain }: FlushDe
     const claimed = { ids, leaseSeconds: memoryRoom.leaseSeconds }
     stored = await storeDeliveries(db, rows, { now: time?.(), claimed })
   } catch (error) {
-    reserved.forEach(memoryRoom.release)
+    reserved.forEach(memoryRoom.releaseReserved)
     throw error
   }
   for (const [id, group] of byId) {
@@ -206,8 +206,8 @@ async function storePart({ db, time, memoryRoom, onStored, storeAgain }: FlushDe
     else group.forEach(({ delivery, resolve }, at) => resolve(outcomeOf(delivery, at === 0 && answer === 'new')))
   }
   for (const row of reserved) {
-    if (stored.get(row.id) === 'new') memoryRoom.take(row)
-    else memoryRoom.release(row)
+    if (stored.get(row.id) === 'new') memoryRoom.makeReady(row)
+    else memoryRoom.releaseReserved(row)
   }
   const isToClaim = ({ id, parsed }: Delivery) => {
     const answer = stored.get(id)

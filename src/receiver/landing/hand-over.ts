@@ -27,7 +27,7 @@ export type HandOver = MemoryRoom &
      * One round: claims due deliveries, as far as there is room, and begins to land them. Unreadable ones are parked
      * and hints land at once.
      */
-    claimSome: () => Promise<{ claimed: number; unreadable: number; more: boolean }>
+    claimSome: () => Promise<{ claimed: number; more: boolean }>
     /** Renews the claims that are older than half a lease. */
     renewClaims: () => Promise<{ more: false }>
   }
@@ -42,7 +42,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
   const { wake: wakeBatches, isBehind, idle } = createBatches({ ...deps, inFlight })
 
   const addClaimed = ({ body, ...claimed }: ClaimedWithBody, report: Report, claimedAtMs: number): void => {
-    const landing = landingOfDelivery(deps.mediaHosts, claimed, report)
+    const landing = landingOfDelivery(claimed, report, deps.mediaHosts)
     inFlight.addClaimed({ claimed, landing, bodyBytes: body.length, claimedAtMs })
     wakeBatches()
   }
@@ -54,21 +54,21 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       if (signal.aborted || !isPrepared() || parsed.kind !== 'report') return false
       if (!isLandedFromMemory(keys(), delivery) || !inFlight.mayReserve(delivery)) return false
       const claimed = claimedOnce(delivery)
-      const landing = landingOfDelivery(deps.mediaHosts, claimed, parsed.report)
+      const landing = landingOfDelivery(claimed, parsed.report, deps.mediaHosts)
       inFlight.reserve({ claimed, landing, bodyBytes: body.length, claimedAtMs: nowMs() })
       return true
     },
-    take: ({ id }) => {
+    makeReady: ({ id }) => {
       inFlight.makeReady(id)
       wakeBatches()
     },
-    release: ({ id }) => {
+    releaseReserved: ({ id }) => {
       inFlight.releaseReserved(id)
       wakeBatches()
     },
     claimSome: async () => {
       const room = signal.aborted ? undefined : inFlight.roomToClaim()
-      if (!room) return { claimed: 0, unreadable: 0, more: false }
+      if (!room) return { claimed: 0, more: false }
       const claimedAtMs = nowMs()
       return claimInto(deps, room, (row, report) => addClaimed(row, report, claimedAtMs))
     },
@@ -113,9 +113,8 @@ async function claimInto(
     const report = await beforeLanding(deps, row, parsed)
     if (report) add(row, report)
   }
-  const unreadable = others.filter(({ parsed }) => parsed.kind === 'unreadable').length
   const bytes = rows.reduce((sum, { body }) => sum + body.length, 0)
-  return { claimed: rows.length, unreadable, more: rows.length === limit || bytes >= room.bytes }
+  return { claimed: rows.length, more: rows.length === limit || bytes >= room.bytes }
 }
 
 /** False for a delivery that any process is to claim from the inbox. */

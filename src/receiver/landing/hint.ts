@@ -6,7 +6,7 @@ import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import type { Identified } from './row-to-write.ts'
+import type { StoredDelivery } from './row-to-write.ts'
 import { landingLockWaitMs } from './two-statements.ts'
 import { hasTooManyParked } from './whole-sql.ts'
 
@@ -18,7 +18,7 @@ const r = columnsOf(schema.requests, 'r')
  * request of another source is not touched, and the delivery is parked, or deleted if too many of the request are
  * parked already.
  */
-export async function landHint(deps: LandingDeps, delivery: Identified, { jobId, poll }: Hint): Promise<void> {
+export async function landHint(deps: LandingDeps, delivery: StoredDelivery, { jobId, poll }: Hint): Promise<void> {
   const { db, time } = deps
   const { sourceName, keyName } = delivery
   const { requestId, externalId } = requestIdOf(sourceName, jobId)

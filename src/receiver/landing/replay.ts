@@ -49,7 +49,7 @@ export async function replayDelivery(
     if (!dryRun) await landHint(deps, delivery, parsed)
     return { replayed: 1, changes: [] }
   }
-  const landing = landingOfDelivery(deps.mediaHosts, delivery, parsed.report)
+  const landing = landingOfDelivery(delivery, parsed.report, deps.mediaHosts)
   for (let tries = 1; ; tries += 1) {
     const change = await landExplained(deps.db, landing, {
       now: deps.time(),

@@ -12,12 +12,25 @@ import type { Claimed } from './claimed.ts'
  */
 export type Via = 'delivery' | 'replay' | 'poll'
 
-/** The terminal state of one request, as a row of `item` in the landing statements. */
-export type Landing = {
-  request_id: string
-  external_id: string | null
+/** Where a report comes from, and what its landing ends: the part of a Landing that the report does not carry. */
+export type Origin = {
+  via: Via
   /** The source whose report it is: see storedName(). */
   source_name: string | null
+  key_name: string
+  environment: Environment | undefined
+  /** The delivery that carried it. It leaves the inbox, after a claim only if that is still held. */
+  delivery_id?: string
+  claims?: number | undefined
+  /** The bounds of the delivery ids of its webhook id. */
+  webhook_first_id?: string
+  webhook_last_id?: string
+}
+
+/** The terminal state of one request, as a row of `item` in the landing statements. */
+export type Landing = Origin & {
+  request_id: string
+  external_id: string | null
   status: Report['status']
   model: string | undefined
   /** Undefined also for an output that consists of one item alone. */
@@ -29,61 +42,45 @@ export type Landing = {
   error_message: string | undefined
   created_at: string | undefined
   completed_at: string | undefined
-  via: Via
-  key_name: string
-  environment: Environment | undefined
   flags: readonly string[]
-  /** The delivery that carried it. It leaves the inbox, after a claim only if that is still held. */
-  delivery_id: string | undefined
-  claims: number | undefined
-  /** The bounds of the delivery ids of its webhook id. */
-  webhook_first_id: string | undefined
-  webhook_last_id: string | undefined
 }
 
 /** MEDIA_HOSTS: the hosts that links may lead to; undefined for any. */
 export type MediaHosts = readonly string[] | undefined
 
-/** The origin of a webhook or result. */
-export type Origin = {
-  via: Via
-  sourceName: string | null
-  keyName: string
-  environment: Environment | undefined
-  delivery: { id: string; claims: number | undefined; first: string; last: string } | undefined
-  mediaHosts: MediaHosts
-}
-
 /** A stored delivery. `claims` is undefined for a replay, which claims nothing. */
-export type Identified = Pick<Claimed, 'deliveryId' | 'webhookId' | 'sourceName' | 'keyName' | 'environment'> & {
+export type StoredDelivery = Pick<Claimed, 'deliveryId' | 'webhookId' | 'sourceName' | 'keyName' | 'environment'> & {
   claims: number | undefined
 }
 
 /** Returns the landing of a delivery: the report that it carries, and who signed it. */
 export function landingOfDelivery(
-  mediaHosts: MediaHosts,
-  { deliveryId, claims, webhookId, sourceName, keyName, environment }: Identified,
+  { deliveryId, claims, webhookId, sourceName, keyName, environment }: StoredDelivery,
   report: Report,
+  mediaHosts: MediaHosts,
 ): Landing {
-  return landingOfReport(report, {
+  const { first, last } = deliveryIdRange(webhookId)
+  const origin = {
     via: claims === undefined ? 'replay' : 'delivery',
-    sourceName,
-    keyName,
+    source_name: sourceName,
+    key_name: keyName,
     environment: environment === 'unknown' ? undefined : environment,
-    delivery: { id: deliveryId, claims, ...deliveryIdRange(webhookId) },
-    mediaHosts,
-  })
+    delivery_id: deliveryId,
+    claims,
+    webhook_first_id: first,
+    webhook_last_id: last,
+  } as const
+  return landingOf(report, origin, mediaHosts)
 }
 
 /** Returns the landing of a report. Texts are cut to the lengths of their columns, since sources do not bound them. */
-export function landingOfReport(report: Report, origin: Origin): Landing {
+export function landingOf(report: Report, origin: Origin, mediaHosts: MediaHosts): Landing {
   const { status, model, media, mediaComplete, cost, error } = report
-  const { via, sourceName, keyName, environment, delivery, mediaHosts } = origin
-  const { requestId, externalId } = requestIdOf(sourceName, report.jobId)
+  const { requestId, externalId } = requestIdOf(origin.source_name, report.jobId)
   return {
+    ...origin,
     request_id: requestId,
     external_id: externalId,
-    source_name: sourceName,
     status,
     model: model === undefined ? undefined : cutTo(model, maxNameCharacters),
     output: isItemAlone(report) ? undefined : report.output,
@@ -94,15 +91,8 @@ export function landingOfReport(report: Report, origin: Origin): Landing {
     error_message: error && cutTo(error.message, maxErrorMessageCharacters),
     created_at: storable(report.createdAt),
     completed_at: storable(report.completedAt),
-    via,
-    key_name: keyName,
-    environment,
     // Links of inline media are ours.
     flags: report.isInline || areHostsOf(mediaHosts, media) ? [] : ['foreign_host'],
-    delivery_id: delivery?.id,
-    claims: delivery?.claims,
-    webhook_first_id: delivery?.first,
-    webhook_last_id: delivery?.last,
   }
 }
 

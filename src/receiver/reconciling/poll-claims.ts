@@ -108,8 +108,9 @@ const isScheduled = sql`false as is_extra, null::timestamptz as scheduled_at`
 /**
  * Claims requests whose next poll is due, whose outage is over, or that wait for an extra poll: round-robin by key.
  * Within a key, requests that callers wait for come first, then ended requests that are still polled, then the longest
- * due, so requests that no key knows do not delay the completion of results; extra polls come last. Each queue is read by an index, so the cost
- * does not depend on the number of due requests. Scheduled polls of unknown keys are left to claimOverdue().
+ * due, and extra polls come last. So requests that no key knows do not delay the completion of results. Each queue is
+ * read by an index, so the cost does not depend on the number of due requests. Scheduled polls of unknown keys are left
+ * to claimOverdue().
  */
 export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }: Wanted): Promise<ClaimedPoll[]> {
   const at = deps.time()
@@ -163,8 +164,8 @@ export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }
 }
 
 /**
- * Claims overdue requests without a time for a poll, and due requests of unknown keys, oldest first. ClaimedPoll requests of known
- * keys are skipped by the index.
+ * Claims overdue requests without a time for a poll, and due requests of unknown keys, oldest first. The index skips
+ * due requests of known keys, which claimDue() claims.
  */
 export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promise<ClaimedPoll[]> {
   const at = deps.time()

@@ -9,7 +9,7 @@ import { nextPollAfter, rhythmOf, type Rhythm } from '../domain/poll-rhythm.ts'
 import type { Report, RunningStatus } from '../domain/report.ts'
 import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
 import type { LandingDeps } from '../landing/landing-deps.ts'
-import { landingOfReport } from '../landing/row-to-write.ts'
+import { landingOf } from '../landing/row-to-write.ts'
 import { landOrThrow, lockedRequests, type LandingOutcome } from '../landing/two-statements.ts'
 import { pollLease, type ClaimDeps, type ClaimedPoll, type Resting } from './poll-claims.ts'
 
@@ -21,19 +21,11 @@ export type PollingDeps = ClaimDeps &
   }
 
 /**
- * How a poll ended. `unchanged`: its result changed nothing for readers, or other landings changed the row at each try.
- * `noCall` and `rateLimited`: no call was made, or its key was refused or limited. Such a poll keeps its place.
- * `notFoundYet`: see ResultAnswer. It gets a later place.
+ * How a poll ended: the kind of its answer (ResultAnswer), but for two. `landed`: its result changed the request for
+ * readers; `result` did not. `landing_failed`: Postgres refused the result. After `no_call`, `unauthorized` and
+ * `rate_limited` the request keeps its place in the order, after the others it gets a later one.
  */
-export type PollEnd =
-  | 'landed'
-  | 'unchanged'
-  | 'running'
-  | 'notFound'
-  | 'failed'
-  | 'notFoundYet'
-  | 'noCall'
-  | 'rateLimited'
+export type PollEnd = ResultAnswer['kind'] | 'landed' | 'landing_failed'
 
 /**
  * Starts the polls of claimed requests, and returns their promises once each has got its call or none. Calls are
@@ -49,7 +41,7 @@ export async function beginPolls(
   for (const one of due) {
     const granted = Promise.withResolvers<void>()
     const polled = poll(deps, one, granted.resolve).then((ended) => {
-      if (ended === 'noCall' || ended === 'rateLimited') resting.add(one)
+      if (ended === 'no_call' || ended === 'unauthorized' || ended === 'rate_limited') resting.add(one)
       return ended
     })
     polls.push(polled)
@@ -95,34 +87,36 @@ async function pollAgain(
   switch (answer.kind) {
     case 'running':
       await reschedule(deps, one, { outcome: answer.kind, status: answer.status })
-      return 'running'
+      return answer.kind
     case 'not_found': {
       const isLost = one.seconds_since_tracked > lostAfterSeconds
       await reschedule(deps, one, { outcome: isLost ? 'lost' : answer.kind })
-      return 'notFound'
+      return answer.kind
     }
     case 'unreachable':
     case 'invalid':
       await reschedule(deps, one, { outcome: answer.kind, detail: answer.detail })
-      return 'failed'
+      return answer.kind
     case 'not_found_yet':
       // A refused key may be accepted again at any moment, and only a request of that key shows it.
       await reschedule(deps, one, {
-        outcome: answer.reason === 'quota' ? 'not_found_yet' : 'postponed',
+        outcome: answer.reason === 'quota' ? answer.kind : 'postponed',
         detail: answer.reason,
         ...(answer.reason === 'unauthorized' && { rhythm: 'steady' }),
       })
-      return 'notFoundYet'
+      return answer.kind
     case 'unauthorized':
     case 'rate_limited':
+      await undoClaim(deps, one, answer.kind)
+      return answer.kind
     case 'no_call':
-      if (one.is_unknown && !one.is_extra && answer.kind === 'no_call' && answer.reason === 'quota') {
+      if (one.is_unknown && !one.is_extra && answer.reason === 'quota') {
         // At its old place, it would stay due before requests that the provider knows. Made-up ids may be many.
         await reschedule(deps, one, { outcome: 'not_found_yet', detail: answer.reason })
-        return 'notFoundYet'
+        return 'not_found_yet'
       }
-      await undoClaim(deps, one, answer.kind === 'no_call' ? answer.reason : answer.kind)
-      return answer.kind === 'rate_limited' ? 'rateLimited' : 'noCall'
+      await undoClaim(deps, one, answer.reason)
+      return answer.kind
     default:
       return answer satisfies never
   }
@@ -138,7 +132,7 @@ async function landOrPostpone(deps: PollingDeps, answered: Answered): Promise<Po
   const { one } = answered
   for (let tries = 1; ; tries += 1) {
     try {
-      return (await landAnswer(deps, answered)) === 'landed' ? 'landed' : 'unchanged'
+      return (await landAnswer(deps, answered)) === 'landed' ? 'landed' : 'result'
     } catch (error) {
       const isLocked = metALock(error)
       if (isLocked && tries < locked.tries && !deps.cut.aborted) {
@@ -153,20 +147,15 @@ async function landOrPostpone(deps: PollingDeps, answered: Answered): Promise<Po
       // A locked row cannot get another time. It is polled again after its lease ends.
       if (!isLocked || (await lockedRequests(deps.db, [one.request_id])).size === 0)
         await reschedule(deps, one, { outcome: 'landing_failed', detail: postgresMessage(error) })
-      return 'failed'
+      return 'landing_failed'
     }
   }
 }
 
 async function landAnswer(deps: PollingDeps, { one, keyName, report }: Answered): Promise<LandingOutcome> {
-  const landing = landingOfReport(report, {
-    via: 'poll',
-    sourceName: one.source_name,
-    keyName,
-    environment: deps.keys().byName.get(keyName)?.environment,
-    delivery: undefined,
-    mediaHosts: deps.mediaHosts,
-  })
+  const environment = deps.keys().byName.get(keyName)?.environment
+  const origin = { via: 'poll', source_name: one.source_name, key_name: keyName, environment } as const
+  const landing = landingOf(report, origin, deps.mediaHosts)
   const at = { now: deps.time(), environments: environmentsOf(deps.keys()) }
   const outcome = (await landOrThrow(deps.db, [landing], at)).get(one.request_id) ?? 'raced'
   // Landing does not write a known result again, so the schedule must be ended here.

@@ -62,7 +62,21 @@ export function newRun(): ReconcileRun {
   return { scanned: 0, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
 }
 
+/** The counts of a run that each end of a poll adds to. */
+const countedAs: Record<PollEnd, readonly Exclude<keyof ReconcileRun, 'scanned'>[]> = {
+  landed: ['landed'],
+  result: [],
+  running: ['running'],
+  not_found: ['notFound'],
+  unreachable: ['failed'],
+  invalid: ['failed'],
+  landing_failed: ['failed'],
+  not_found_yet: ['postponed'],
+  no_call: ['postponed'],
+  unauthorized: ['postponed'],
+  rate_limited: ['postponed', 'rateLimited'],
+}
+
 function count(run: ReconcileRun, end: PollEnd): void {
-  if (end === 'noCall' || end === 'notFoundYet' || end === 'rateLimited') run.postponed += 1
-  if (end !== 'noCall' && end !== 'notFoundYet' && end !== 'unchanged') run[end] += 1
+  for (const name of countedAs[end]) run[name] += 1
 }

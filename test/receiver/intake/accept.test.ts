@@ -77,7 +77,7 @@ it('gives back the room in memory if a delivery of the batch cannot be made read
     if (reserved.size > 0) throw new Error('this one cannot be made ready')
     return Boolean(reserved.add(id))
   }
-  const memoryRoom = { ...noRoom, reserve, release: ({ id }: Delivery) => void reserved.delete(id) }
+  const memoryRoom = { ...noRoom, reserve, releaseReserved: ({ id }: Delivery) => void reserved.delete(id) }
   const acceptor = createAcceptor({ db, logger: createLogger('silent'), memoryRoom, onStored: () => {} })
   const ends = await Promise.allSettled([acceptor.accept(newDelivery()), acceptor.accept(newDelivery())])
   expect(ends.map(({ status }) => status)).toEqual(['rejected', 'rejected'])

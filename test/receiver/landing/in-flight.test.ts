@@ -1,16 +1,17 @@
 import { randomUUID } from 'node:crypto'
 import { expect, it } from 'vitest'
 import { createInFlight } from '../../../src/receiver/landing/in-flight.ts'
-import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
+import { landingOf } from '../../../src/receiver/landing/row-to-write.ts'
 
 const claimOf = (requestId: string, claims = 1) => {
   const deliveryId = randomUUID()
   const signed = { sourceName: null, keyName: 'live', environment: 'live' } as const
   return {
     claimed: { ...signed, deliveryId, claims, failures: 0, webhookId: deliveryId, receivedAt: undefined },
-    landing: landingOfReport(
+    landing: landingOf(
       { jobId: requestId, status: 'CANCELED', media: [], mediaComplete: true },
-      { ...signed, via: 'delivery', delivery: undefined, mediaHosts: undefined },
+      { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' },
+      undefined,
     ),
     bodyBytes: 100,
     claimedAtMs: 0,

@@ -13,7 +13,7 @@ import { createFetcher, type Fetcher } from '../../../src/receiver/fetching/fetc
 import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import type { Landing } from '../../../src/receiver/landing/row-to-write.ts'
-import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
+import { landingOf } from '../../../src/receiver/landing/row-to-write.ts'
 import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import type { PollingDeps } from '../../../src/receiver/reconciling/polling.ts'
 import { reconcileOne } from '../../../src/receiver/reconciling/reconciler.ts'
@@ -117,16 +117,19 @@ async function webhook({
   await storeDeliveries(pool.db, [delivery])
   const parsed = parseBody(keys.defaultSource, sample.body)
   if (parsed.kind !== 'report') throw new Error('the sample is no notification')
+  const { first, last } = deliveryIdRange(webhookId)
   const origin = {
     via: result === undefined ? ('delivery' as const) : ('poll' as const),
-    sourceName: null,
-    keyName,
+    source_name: null,
+    key_name: keyName,
     environment,
-    delivery: { id, claims: 0, ...deliveryIdRange(webhookId) },
-    mediaHosts: undefined,
+    delivery_id: id,
+    claims: 0,
+    webhook_first_id: first,
+    webhook_last_id: last,
   }
   const report = result ? reportOf(result) : parsed.report
-  const landing = landingOfReport(report, origin)
+  const landing = landingOf(report, origin, undefined)
   return (db) => landOne(db, landing)
 }
 
@@ -689,14 +692,6 @@ it('a landing with an ended claim has its effect but does not settle: the next c
 })
 
 function resultLanding(requestId: string): Landing {
-  const origin = {
-    via: 'poll' as const,
-    sourceName: null,
-    keyName: 'live',
-    environment: 'live' as const,
-    delivery: undefined,
-    mediaHosts: undefined,
-    now: new Date(),
-  }
-  return landingOfReport(reportOf({ request_id: requestId, status: 'CANCELED' }), origin)
+  const origin = { via: 'poll', source_name: null, key_name: 'live', environment: 'live' } as const
+  return landingOf(reportOf({ request_id: requestId, status: 'CANCELED' }), origin, undefined)
 }

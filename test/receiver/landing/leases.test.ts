@@ -108,7 +108,7 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
     const deps = createTestWorker({ databaseUrl: url })
     const handOver = testHandOver(deps)
     // It freezes between the commit and the landing.
-    const frozen = { ...handOver, take: () => {} }
+    const frozen = { ...handOver, makeReady: () => {} }
     const acceptor = (given: MemoryRoom) =>
       createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, memoryRoom: given, onStored: () => {} })
     const delivery: Delivery = { ...newDelivery(failed().body), environment: 'sandbox', keyName: 'sandbox' }
@@ -119,7 +119,7 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
     expect(await acceptor(noRoom).accept({ ...delivery, environment: 'live', keyName: 'live' })).toBe('duplicate')
     deps.setNow(later(deps.clock(), 1))
     expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toHaveLength(1)
-    handOver.take(delivery)
+    handOver.makeReady(delivery)
     await handOver.idle()
     expect(await sql`select delivery_id from mediadock.inbox`).toEqual([{ delivery_id: delivery.id }])
   })

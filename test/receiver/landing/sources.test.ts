@@ -10,7 +10,7 @@ import { storedName, type Source } from '../../../src/receiver/domain/source.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { createHandOver } from '../../../src/receiver/landing/hand-over.ts'
 import { replayDelivery, requeue } from '../../../src/receiver/landing/replay.ts'
-import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
+import { landingOf } from '../../../src/receiver/landing/row-to-write.ts'
 import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import type { PollingDeps } from '../../../src/receiver/reconciling/polling.ts'
 import { runOnce } from '../../../src/receiver/reconciling/reconciler.ts'
@@ -257,8 +257,8 @@ it.each<[string, { from: string[]; to: string[]; cost?: number; outcome: string 
       output: { images: links.map((url) => ({ url })) },
       media: links.map((url, position) => ({ kind: 'image', position, url })),
     }
-    const origin = { sourceName: 'engine', keyName: 'engine-key', environment: 'live', delivery: undefined } as const
-    const landing = landingOfReport(report, { ...origin, via: fetched ? 'poll' : 'delivery', mediaHosts: undefined })
+    const origin = { source_name: 'engine', key_name: 'engine-key', environment: 'live' } as const
+    const landing = landingOf(report, { ...origin, via: fetched ? 'poll' : 'delivery' }, undefined)
     const outcomes = await landOrThrow(pool.db, [landing], { now: postgresTime(), environments: environmentsOf(keys) })
     return outcomes.get(jobId)
   }

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import type { ResultAnswer } from '../../../src/receiver/fetching/fetcher.ts'
-import { landingOfReport } from '../../../src/receiver/landing/row-to-write.ts'
+import { landingOf } from '../../../src/receiver/landing/row-to-write.ts'
 import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { parse } from '../../../src/receiver/sources/generation-queue/to-report.ts'
@@ -64,14 +64,8 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
       const notification = { request_id: requestId, status: 'OK' as const, payload: { model: 'm', output, cost: 1 } }
       const parsed = parse(notification)
       if (parsed.kind !== 'report') throw new Error('the sample is no notification')
-      const landing = landingOfReport(parsed.report, {
-        via: 'delivery',
-        sourceName: null,
-        keyName: 'live',
-        environment: 'live',
-        delivery: undefined,
-        mediaHosts: undefined,
-      })
+      const origin = { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' } as const
+      const landing = landingOf(parsed.report, origin, undefined)
       expect(landing.media_complete).toBe(false)
       await landOrThrow(deps.db, [landing], {
         now: deps.time(),

@@ -8,7 +8,7 @@ import { postgresTime } from '../../../../src/platform/postgres/time.ts'
 import { parseBody } from '../../../../src/receiver/domain/delivery.ts'
 import { environmentsOf } from '../../../../src/receiver/domain/keys.ts'
 import { createSequencer } from '../../../../src/receiver/feeding/sequencer.ts'
-import { landingOfReport, type Landing } from '../../../../src/receiver/landing/row-to-write.ts'
+import { landingOf, type Landing } from '../../../../src/receiver/landing/row-to-write.ts'
 import { landOrThrow } from '../../../../src/receiver/landing/two-statements.ts'
 import { imageResult } from '../../../support/provider-stand.ts'
 import { defaultSource, keysOf, liveKey } from '../../../support/receiver.ts'
@@ -65,29 +65,24 @@ function someLandings(incomplete: string[]): Landing[] {
 
 const origin = {
   via: 'delivery',
-  sourceName: null,
-  keyName: 'live',
+  source_name: null,
+  key_name: 'live',
   environment: 'live',
-  mediaHosts: undefined,
 } as const
 
 function byWebhook(): Landing {
   const id = randomUUID()
-  const delivery = { id, claims: 0, first: id, last: id }
+  const delivery = { delivery_id: id, claims: 0, webhook_first_id: id, webhook_last_id: id }
   const { body } = chance(0.5) ? okImage() : failed()
   const parsed = parseBody(defaultSource, body)
   if (parsed.kind !== 'report') throw new Error('the sample is no notification')
-  const landing = landingOfReport(parsed.report, { ...origin, delivery })
+  const landing = landingOf(parsed.report, { ...origin, ...delivery }, undefined)
   // By the short statement, and by the whole one.
   return chance(0.5) ? landing : { ...landing, flags: ['foreign_host'] }
 }
 
 function byResult(requestId: string): Landing {
-  return landingOfReport(reportOf(imageResult(requestId)), {
-    ...origin,
-    via: 'poll',
-    delivery: undefined,
-  })
+  return landingOf(reportOf(imageResult(requestId)), { ...origin, via: 'poll' }, undefined)
 }
 
 /** One replica that gives positions until `signal` aborts and nothing is left; it may lose its connection. */
