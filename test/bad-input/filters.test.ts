@@ -37,7 +37,6 @@ const pages = [
   '/requests',
   '/parked',
   '/parked?view=quarantine',
-  '/parked?view=parked',
   '/parked/verify',
   '/parked/verified',
   '/reconciler',

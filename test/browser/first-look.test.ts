@@ -167,7 +167,7 @@ it.runIf(long)(
     const banner = wrong(page).locator('[data-cause="parked:landing_failed"]')
     await banner.getByText(/^30 deliveries parked in the last hour/).waitFor()
     await banner.getByRole('link').click()
-    await page.getByRole('link', { name: 'Replay all of these…' }).click()
+    await page.getByRole('link', { name: 'Replay all that match…' }).click()
     await page.getByText('A dry run of the newest 20 of them: all 20 would fail. Nothing has been changed.').waitFor()
     const said = page.getByText('the ledger is closed')
     expect(await said.count()).toBe(1)

@@ -93,7 +93,7 @@ describe('parked and quarantine, empty', () => {
   })
 
   it('shows the words of a long cause whole', async () => {
-    const page = await openPage(browser, at('/parked?view=parked&reason=landing_failed'))
+    const page = await openPage(browser, at('/deliveries?view=arrivals&reason=landing_failed'))
     const [words, room] = await page.evaluate<[number, number]>(`(() => {
       const select = document.querySelector('select[name=reason]')
       const span = document.createElement('span')
@@ -143,8 +143,9 @@ describe('parked and quarantine, with rows', () => {
   it('links from a parked cause to the replay of all its deliveries', async () => {
     const page = await openPage(browser, at('/parked'))
     await page.getByRole('link', { name: 'Not JSON' }).click()
-    await expect.poll(() => rows(page, 'Parked deliveries').count()).toBe(1)
-    await page.keyboard.press('r')
+    await page.getByText('Meaning and what to do').waitFor()
+    await expect.poll(() => rows(page, 'Deliveries').count()).toBe(1)
+    await page.getByRole('link', { name: 'Replay all that match…' }).click()
     await page.getByRole('heading', { name: 'Replay one delivery?' }).waitFor()
     expect(await page.locator('main').innerText()).toContain('not_json')
   })
@@ -164,7 +165,7 @@ describe('parked and quarantine, with rows', () => {
     const paths = [
       '/parked',
       '/parked?reason=no_matching_secret',
-      '/parked?view=parked',
+      '/parked?reason=not_json',
       '/parked/verify',
       `/parked/quarantine/${kept?.['id']}`,
     ]

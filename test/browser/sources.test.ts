@@ -51,7 +51,7 @@ it('lists fit a phone and a desktop beside the longest name of a source', async 
   await eventually(async () => (await database.sql`select from mediadock.quarantine`).length === 1)
   await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
   const page = await openPage(browser, receiver.internalUrl, { expectProblems: true })
-  for (const list of ['requests', 'deliveries', 'deliveries?view=arrivals', 'parked?view=parked', 'keys']) {
+  for (const list of ['requests', 'deliveries', 'deliveries?view=arrivals', 'deliveries?state=parked', 'keys']) {
     await page.goto(receiver.internalUrl + list)
     expect(await page.getByTitle('The source in SOURCES_FILE').count(), list).toBeGreaterThan(0)
     await expectGoodLooks(page, `sources-${list.replace(/\W+/, '-')}`)

@@ -5,11 +5,10 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import { moment, table, type Row } from '../../platform/pages/parts.ts'
 import { auditChannels } from '../../platform/pages/tables.ts'
 import { auditListSchema, listAudit, type AuditEntry } from '../queries/audit.ts'
-import { parseFilters } from '../queries/filters.ts'
 import type { Page } from '../queries/page.ts'
-import { listView } from './parts/list-view.ts'
+import { sendList } from './parts/list-view.ts'
 import { badge, foreign } from './parts/parts.ts'
-import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
+import type { ConsoleDeps } from './parts/shell.ts'
 import { linkTo, linkWith, queryOf, without, type Query } from './parts/url.ts'
 
 const path = '/audit'
@@ -17,21 +16,21 @@ const path = '/audit'
 export function auditRoutes(console: ConsoleDeps): Router {
   return Router().get(path, async (req, res) => {
     const query = queryOf(req)
-    const fields = [
-      { name: 'actor', label: 'Who', search: true, placeholder: 'a name or an address, as it is shown' },
-      { name: 'via', label: 'From where', options: auditChannels },
-      { name: 'action', label: 'Action', placeholder: 'replay' },
-      { name: 'target', label: 'Target', placeholder: 'the whole id' },
-    ]
-    const read = async () => {
-      const wanted = parseFilters(auditListSchema, without(query, 'open'))
-      return { listed: await listAudit(console.db, wanted) }
-    }
-    const { status, body } = await listView(console, { path, query, fields }, read, ({ listed }) =>
-      auditTable(listed, query),
-    )
-    const about = 'Who changed what, from the console, the API and the command line.'
-    sendConsolePage(console, res, { title: 'Audit', about, status, body })
+    await sendList(console, res, {
+      title: 'Audit',
+      about: 'Who changed what, from the console, the API and the command line.',
+      path,
+      query,
+      fields: [
+        { name: 'actor', label: 'Who', search: true, placeholder: 'a name or an address, as it is shown' },
+        { name: 'via', label: 'From where', options: auditChannels },
+        { name: 'action', label: 'Action', placeholder: 'replay' },
+        { name: 'target', label: 'Target', placeholder: 'the whole id' },
+      ],
+      schema: auditListSchema,
+      read: (wanted) => listAudit(console.db, wanted),
+      shown: (listed) => auditTable(listed, query),
+    })
   })
 }
 

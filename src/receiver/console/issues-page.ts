@@ -14,10 +14,10 @@ import { parseFilters } from '../queries/filters.ts'
 import { issueListSchema, listIssues, type Issue } from '../queries/issues.ts'
 import { listRefusedSubmits, type RefusedSubmit } from '../submitting/refusals.ts'
 import { usualFilters } from './parts/filter-bar.ts'
-import { listView } from './parts/list-view.ts'
+import { sendList } from './parts/list-view.ts'
 import { badge, foreign, lasting, number, shortId } from './parts/parts.ts'
 import { refusedSubmitsCard } from './parts/refused-submits.ts'
-import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
+import type { ConsoleDeps } from './parts/shell.ts'
 import { queryOf, without, type Query } from './parts/url.ts'
 
 const path = '/issues'
@@ -32,28 +32,27 @@ export function issuesRoutes(console: ConsoleDeps): Router {
     .get(path, async (req, res) => {
       const query = queryOf(req)
       const now = clock()
-      const read = async () => {
-        const listed = await listIssues(db, parseFilters(issueListSchema, without(query, 'open')), now)
-        const isOfIssue = refusedOf(query['cause'])
-        const submits = isOfIssue === undefined ? [] : await readWithin(db, (tx) => listRefusedSubmits(tx, now))
-        return { listed, submits: submits.filter((submit) => isOfIssue?.(submit)) }
-      }
-      const fields = [
-        { name: 'state', label: 'State', options: ['open', 'muted', 'closed'] },
-        { name: 'severity', label: 'Severity', options: ['critical', 'warning', 'notice'] },
-        { name: 'cause', label: 'Cause', search: true, placeholder: 'refused:no_matching_secret' },
-      ]
-      const { status, body } = await listView(
-        console,
-        { path, query, fields },
-        read,
-        ({ listed: { data }, submits }) =>
+      await sendList(console, res, {
+        title: 'Issues',
+        about:
+          'Everything that is or was wrong, with its start and end. An issue closes a minute after its cause is gone.',
+        above: usualFilters(path, query, usual),
+        path,
+        query,
+        fields: [
+          { name: 'state', label: 'State', options: ['open', 'muted', 'closed'] },
+          { name: 'severity', label: 'Severity', options: ['critical', 'warning', 'notice'] },
+          { name: 'cause', label: 'Cause', search: true, placeholder: 'refused:no_matching_secret' },
+        ],
+        schema: issueListSchema,
+        read: async (wanted) => {
+          const isOfIssue = refusedOf(query['cause'])
+          const submits = isOfIssue === undefined ? [] : await readWithin(db, (tx) => listRefusedSubmits(tx, now))
+          return { ...(await listIssues(db, wanted, now)), submits: submits.filter((submit) => isOfIssue?.(submit)) }
+        },
+        shown: ({ data, submits }) =>
           html`${refusedSubmitsCard(submits)} ${data.length === 0 && submits.length > 0 ? '' : html`<div class="card table-card">${issuesTable(data, query, now)}</div>`}`,
-      )
-      const about =
-        'Everything that is or was wrong, with its start and end. An issue closes a minute after its cause is gone.'
-      const tabs = usualFilters(path, query, usual)
-      sendConsolePage(console, res, { title: 'Issues', about, status, body: html`${tabs} ${body}` })
+      })
     })
     .post('/issues/:id/mute', readForm, async (req, res) => {
       const id = idSchema.safeParse(req.params['id'])

@@ -144,7 +144,7 @@ function pagesOf(ids: Scene['ids']): Scene['pages'] {
     ['request-overdue', `/requests/${ids.overdue}`],
     ['parked', '/parked'],
     ['parked-cause', '/parked?reason=no_matching_secret'],
-    ['parked-list', '/parked?view=parked'],
+    ['parked-list', '/deliveries?state=parked'],
     ['quarantined', `/parked/quarantine/${ids.quarantined}`],
     ['verify', '/parked/verify?reason=no_matching_secret'],
     ['reconciler', '/reconciler'],

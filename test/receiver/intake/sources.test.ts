@@ -311,7 +311,7 @@ describe('readers', () => {
       ['deliveries', 'source_name=pictures'],
       ['deliveries?view=arrivals', 'source_name=pictures'],
       [`search?q=${requestId.slice(0, 8)}`, ''],
-      ['parked?view=parked', 'source_name=pictures'],
+      ['deliveries?state=parked', 'source_name=pictures'],
     ] as const)
       await eventually(async () => {
         const rows = await rowsOf(`${path}${path.includes('?') ? '&' : '?'}${mine}`)

@@ -1,10 +1,12 @@
-import { Router, type Request } from 'express'
+import { Router, type Response } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { tabs } from '../../../platform/pages/parts.ts'
 import { arrivalOutcomes } from '../../domain/arrivals-schema.ts'
 import { parkReasons, refusalReasons } from '../../on-call/cause-words.ts'
 import { listArrivals } from '../../queries/arrivals.ts'
+import { readParkedCauses } from '../../queries/causes.ts'
+import { readWithin } from '../../queries/deadline.ts'
 import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
 import {
   arrivalFiltersSchema,
@@ -13,34 +15,29 @@ import {
   deliveryListSchema,
   deliveryOutcomes,
   deliveryStates,
-  parseFilters,
 } from '../../queries/filters.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
+import { causeCard } from '../parts/cause.ts'
 import { listTable, type ListColumn } from '../parts/columns.ts'
 import { type Field, keyField, sourceFields, webhookIdField } from '../parts/filter-bar.ts'
-import { listView } from '../parts/list-view.ts'
+import { looks, sendList } from '../parts/list-view.ts'
 import { titleOfCause } from '../parts/parts.ts'
-import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
+import type { ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
 import { arrivalsTable, deliveryColumns } from './delivery-rows.ts'
 
 const path = '/deliveries'
-
-/** Parameters of the address that are neither filters nor paging. */
-const looks = ['view', 'open', 'tail']
-const paging = ['cursor', 'limit']
+const title = 'Deliveries'
 
 export function deliveriesRoutes(console: ConsoleDeps): Router {
-  const router = Router()
-  router.get(path, async (req, res) => {
-    const isLog = queryOf(req)['view'] === 'arrivals'
-    const view = isLog ? await arrivalsView(console, req) : await deliveriesView(console, req)
-    sendConsolePage(console, res, { title: 'Deliveries', ...view })
+  return Router().get(path, (req, res) => {
+    const query = queryOf(req)
+    return query['view'] === 'arrivals' ? sendArrivals(console, res, query) : sendDeliveries(console, res, query)
   })
-  return router
 }
 
-type View = { about: string; status: number; body: Markup }
+/** The parameters that choose rows. */
+const filtersIn = (query: Query) => without(query, ...looks, 'cursor', 'limit')
 
 const requestIdField: Field = { name: 'request_id', label: 'Request id', more: true }
 const measures: readonly Field[] = [
@@ -48,9 +45,8 @@ const measures: readonly Field[] = [
   { name: 'min_skew_seconds', label: 'Clock skew of at least (s)', more: true },
 ]
 
-async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View> {
-  const query = queryOf(req)
-  const filters = without(query, ...looks, ...paging)
+async function sendDeliveries(console: ConsoleDeps, res: Response, query: Query): Promise<void> {
+  const filters = filtersIn(query)
   const fields: Field[] = [
     webhookIdField,
     { name: 'state', label: 'State', options: deliveryStates },
@@ -65,49 +61,55 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
     requestIdField,
     ...(filters['ids'] === undefined ? [] : [{ name: 'ids', label: 'Delivery ids', more: true }]),
   ]
-  const read = async () => {
-    const wanted = parseFilters(deliveryListSchema, without(query, ...looks))
-    return { listed: await listDeliveries(console.db, wanted) }
-  }
-  const bar = { path, query, fields }
-  const { status, body } = await listView(console, bar, read, ({ listed: { data } }) => {
-    const columns = [selectColumn, ...deliveryColumns]
-    return html`<div class="above-table">${bulkBar(filters, data.length)}</div>
-      <div class="card table-card">${listTable({ label: 'Deliveries', columns, items: data, empty: emptyDeliveries(filters, console) })}</div>`
+  await sendList(console, res, {
+    title,
+    about: 'Every accepted delivery once, with its outcome.',
+    above: html`${viewTabs(query)} ${await causeOf(console, filters)}`,
+    path,
+    query,
+    fields,
+    schema: deliveryListSchema,
+    read: (wanted) => listDeliveries(console.db, wanted),
+    shown: ({ data }) => {
+      const columns = [selectColumn, ...deliveryColumns]
+      return html`${bulkBar(filters, data.length)}
+        <div class="card table-card">${listTable({ label: title, columns, items: data, empty: emptyDeliveries(filters, console) })}</div>`
+    },
   })
-  const about = 'Every accepted delivery once, with its outcome.'
-  return { about, status, body: html`${viewTabs(query)} ${body}` }
 }
 
-async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
-  const query = queryOf(req)
-  const filters = without(query, ...looks, ...paging)
-  const fields: Field[] = [
-    webhookIdField,
-    { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },
-    { name: 'reason', label: 'Cause', options: [...refusalReasons, ...parkReasons], wordsOf: titleOfCause },
-    keyField(console.keys()),
-    ...sourceFields(console.keys()),
-    { name: 'state', label: "Delivery's state", options: deliveryStates, more: true },
-    ...measures,
-    requestIdField,
-  ]
-  const read = async () => {
-    const wanted = parseFilters(arrivalListSchema, without(query, ...looks))
-    return { listed: await listArrivals(console.db, wanted) }
-  }
-  const bar = { path, query, fields, keep: ['view'] }
-  const { status, body, value } = await listView(console, bar, read, ({ listed: { data } }) => {
-    const tail = html`<button type="button" class="quiet" aria-pressed="false" data-tail="${linkTo('/api/arrivals', filters)}" data-key-action="tail">Tail <kbd>t</kbd></button>`
-    return html`<div class="above-table"><div class="bulk">${tail}</div></div>
-      <div class="card table-card">${arrivalsTable('Arrivals', data, { rowsId: 'arrivals', empty: emptyArrivals(filters, console) })}</div>`
-  })
-  const isFolded = value?.listed.data.some(({ folded }) => folded > 0)
-  const about = `Every webhook as it arrived and how it was answered, refused ones included.${isFolded ? flood : ''}`
-  return { about, status, body: html`${viewTabs(query)} ${body}` }
+/** The card of the cause where the list shows the deliveries that it parked. */
+async function causeOf({ db, settings }: ConsoleDeps, { state, reason }: Query): Promise<Markup | ''> {
+  if (state !== 'parked' || reason === undefined) return ''
+  return causeCard(reason, { causes: await readWithin(db, (tx) => readParkedCauses(tx)), keys: settings })
 }
 
-const flood = ' In a flood, one row counts further webhooks that were refused for one cause in one minute (+N).'
+async function sendArrivals(console: ConsoleDeps, res: Response, query: Query): Promise<void> {
+  const filters = filtersIn(query)
+  await sendList(console, res, {
+    title,
+    about: 'Every webhook as it arrived and how it was answered, refused ones included.',
+    above: viewTabs(query),
+    path,
+    query,
+    keep: ['view'],
+    fields: [
+      webhookIdField,
+      { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },
+      { name: 'reason', label: 'Cause', options: [...refusalReasons, ...parkReasons], wordsOf: titleOfCause },
+      keyField(console.keys()),
+      ...sourceFields(console.keys()),
+      { name: 'state', label: "Delivery's state", options: deliveryStates, more: true },
+      ...measures,
+      requestIdField,
+    ],
+    schema: arrivalListSchema,
+    read: (wanted) => listArrivals(console.db, wanted),
+    shown: ({ data }) =>
+      html`<div class="bulk"><button type="button" class="quiet" aria-pressed="false" data-tail="${linkTo('/api/arrivals', filters)}" data-key-action="tail">Tail <kbd>t</kbd></button></div>
+        <div class="card table-card">${arrivalsTable('Arrivals', data, { rowsId: 'arrivals', empty: emptyArrivals(filters, console) })}</div>`,
+  })
+}
 
 const selectColumn: ListColumn<DeliveryEntry> = {
   name: 'select',

@@ -1,30 +1,39 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
+import { z } from 'zod'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { emptyState, moment } from '../../../platform/pages/parts.ts'
-import { wordsOf, type CausePlace, type KeysPlace } from '../../on-call/cause-words.ts'
+import { placeOf, wordsOf, type CausePlace, type KeysPlace } from '../../on-call/cause-words.ts'
 import { readParkedCauses, readQuarantineCauses, type Cause } from '../../queries/causes.ts'
 import { readWithin } from '../../queries/deadline.ts'
+import { parseFilters } from '../../queries/filters.ts'
 import { listGiveUps } from '../../queries/give-ups.ts'
 import { checkQuarantine, type Check } from '../../queries/quarantine.ts'
+import { causeText } from '../parts/cause.ts'
+import { looks } from '../parts/list-view.ts'
 import { card, number } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without } from '../parts/url.ts'
 import { giveUpCard } from './give-up-card.ts'
-import { causeText, causeView } from './parked-rows.ts'
+import { sendQuarantine } from './quarantine-list.ts'
 import { quarantinedRoutes } from './quarantined-page.ts'
 import { addedSecretHint, verifyRoutes } from './verify-pages.ts'
 
 const title = 'Parked & quarantine'
+const viewSchema = z.object({ view: z.enum(['quarantine', 'parked'], 'must be quarantine or parked').optional() })
 const about = 'Deliveries that did not land and arrivals that were refused, by cause, with what to do.'
 
 export function parkedRoutes(console: ConsoleDeps): Router {
   const router = Router()
   router.get('/parked', async (req, res) => {
     const query = queryOf(req)
-    const overall = Object.keys(without(query, 'open')).length === 0
-    if (overall) return sendConsolePage(console, res, { title, about, body: await overview(console) })
-    return sendConsolePage(console, res, { title, ...(await causeView(console, query)) })
+    const filters = without(query, ...looks)
+    if (query['view'] === undefined && Object.keys(filters).length === 0)
+      return sendConsolePage(console, res, { title, about, body: await overview(console) })
+    const { view } = parseFilters(viewSchema, query)
+    const place = view ?? placeOf(query['reason'] ?? '')
+    if (place === 'parked') return res.redirect(303, linkTo('/deliveries', { ...filters, state: 'parked' }))
+    return sendQuarantine(console, res, title, query)
   })
   return router.use(verifyRoutes(console)).use(quarantinedRoutes(console))
 }
@@ -56,7 +65,7 @@ function parkedBody(causes: readonly Cause[], keys: KeysPlace): Markup {
   if (causes.length === 0) return emptyState('Nothing is parked: every authentic webhook could be used.')
   return html`<p class="soft">Authentic and acknowledged, but not usable as they are. Nothing is lost. Fix the cause, then replay them.</p>
     ${causeList('parked', { causes, keys })}
-    <div class="inline actions"><a class="button quiet" href="/parked?view=parked">List all</a></div>`
+    <div class="inline actions"><a class="button quiet" href="/deliveries?state=parked">List all</a></div>`
 }
 
 function causeList(place: CausePlace, { causes, check, keys }: Listed): Markup {
@@ -70,12 +79,17 @@ function causeItem(
 ): Markup {
   return html`<li class="cause" data-row="${place}.${reason}">
     <div class="what">
-      <h3><a href="${linkTo('/parked', { view: place, reason })}">${wordsOf(reason).title}</a> <span class="mono soft">${reason}</span></h3>
+      <h3><a href="${listOf(place, reason)}">${wordsOf(reason).title}</a> <span class="mono soft">${reason}</span></h3>
       ${causeText(reason, keys, errors)}
     </div>
     <div class="how-many"><b>${number(count)}</b><span class="soft">first seen</span> ${moment(first_seen)} <span class="soft">last seen</span> ${moment(last_seen)}</div>
     <div class="inline">${causeAction(place, reason, check)}</div>
   </li>`
+}
+
+function listOf(place: CausePlace, reason: string): string {
+  if (place === 'parked') return linkTo('/deliveries', { state: 'parked', reason })
+  return linkTo('/parked', { view: 'quarantine', reason })
 }
 
 function causeAction(place: CausePlace, reason: string, check: Check | undefined): Markup {

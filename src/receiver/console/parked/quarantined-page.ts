@@ -9,10 +9,10 @@ import { pathIn } from '../../domain/webhook-path.ts'
 import { wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
 import { findQuarantined, type QuarantinedDetail } from '../../queries/quarantine.ts'
 import { bodyPart, bodyViewOf, headersPart, sendDownload, type BodyView } from '../parts/body-view.ts'
+import { causeText } from '../parts/cause.ts'
 import { card, foreign, notice, shortId, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo } from '../parts/url.ts'
-import { causeText } from './parked-rows.ts'
 
 /** One refused arrival, without its signature. */
 export function quarantinedRoutes(console: ConsoleDeps): Router {

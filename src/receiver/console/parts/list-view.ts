@@ -1,31 +1,37 @@
+import type { Response } from 'express'
 import { html } from 'hono/html'
+import type { z } from 'zod'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { parseFilters } from '../../queries/filters.ts'
 import { tryRead } from './failures.ts'
 import { filterBar, type FilterBar } from './filter-bar.ts'
 import { pager } from './parts.ts'
-import type { ConsoleDeps } from './shell.ts'
+import { sendConsolePage, type ConsoleDeps } from './shell.ts'
+import { without } from './url.ts'
 
-type Read = { listed: { next_cursor: string | null } }
-type Bar = Omit<FilterBar, 'now' | 'problem'>
-type ListView<T> = { status: number; body: Markup; value: T | undefined }
+type List<S extends z.ZodType, R> = Omit<FilterBar, 'now' | 'problem'> & {
+  title: string
+  about?: string
+  /** Content above the filters. */
+  above?: Markup
+  schema: S
+  read: (wanted: z.infer<S>) => Promise<R>
+  shown: (read: R) => Markup
+}
 
-/**
- * A list below its filters, with links to its pages. Without the list, the reason why it cannot be read. The filters may
- * depend on what was read.
- */
-export async function listView<T extends Read>(
-  { logger, clock }: ConsoleDeps,
-  bar: Bar | ((value: T | undefined) => Bar),
-  read: () => Promise<T>,
-  shown: (value: T) => Markup,
-): Promise<ListView<T>> {
-  const attempt = await tryRead(logger, read)
-  const { status } = attempt
-  const value = attempt.ok ? attempt.value : undefined
-  const given = typeof bar === 'function' ? bar(value) : bar
-  const now = clock()
-  const filters = filterBar({ ...given, now, problem: attempt.ok ? undefined : attempt.problem })
-  if (value === undefined) return { status, value, body: filters }
-  const pages = pager(given.path, given.query, value.listed.next_cursor)
-  return { status, value, body: html`${filters} ${shown(value)} ${pages}` }
+/** Parameters of the address of a list that are not filters. */
+export const looks = ['view', 'open', 'tail']
+
+/** Sends a list below its filters, with links to its pages. If it cannot be read, the page shows the reason instead. */
+export async function sendList<S extends z.ZodType, R extends { next_cursor: string | null }>(
+  console: ConsoleDeps,
+  res: Response,
+  { title, about, above, schema, read, shown, ...bar }: List<S, R>,
+): Promise<void> {
+  const { path, query } = bar
+  const attempt = await tryRead(console.logger, () => read(parseFilters(schema, without(query, ...looks))))
+  const filters = filterBar({ ...bar, now: console.clock(), problem: attempt.ok ? undefined : attempt.problem })
+  const list = attempt.ok && html`${shown(attempt.value)} ${pager(path, query, attempt.value.next_cursor)}`
+  const body = html`${above ?? ''} ${filters} ${list}`
+  sendConsolePage(console, res, { title, about, status: attempt.status, body })
 }

@@ -23,7 +23,7 @@ export type ConsoleDeps = ReceiverDeps & {
 export type ConsolePage = {
   title: string
   /** A sentence about the page, beside its title. Without it, the body has its own heading. */
-  about?: string
+  about?: string | undefined
   body: Markup
   status?: number
   /** Loads the chart library for pages that draw. */

@@ -3,15 +3,16 @@ import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
 import { moment } from '../../../platform/pages/parts.ts'
 import { requestStatuses } from '../../../wire/schemas.ts'
+import type { Keys } from '../../domain/keys.ts'
 import { postponedBecause } from '../../on-call/poll-words.ts'
-import { parseFilters, requestListSchema } from '../../queries/filters.ts'
+import { requestListSchema } from '../../queries/filters.ts'
 import { listRequests, type Request } from '../../queries/requests.ts'
 import { listTable, type ListColumn } from '../parts/columns.ts'
 import { type Field, keyField, sourceFields, usualFilters } from '../parts/filter-bar.ts'
-import { listView } from '../parts/list-view.ts'
+import { sendList } from '../parts/list-view.ts'
 import { thumbnail, type LinkPolicy } from '../parts/media.ts'
 import { badge, foreign, number, shortId, sourceLine } from '../parts/parts.ts'
-import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
+import type { ConsoleDeps } from '../parts/shell.ts'
 import { queryOf, without, type Query } from '../parts/url.ts'
 import { contradictionBadge } from './contradiction-card.ts'
 import { mediaCount, overdueBy, pollSummaryOf, progressOf, type When } from './request-words.ts'
@@ -24,32 +25,37 @@ export function requestsRoutes(console: ConsoleDeps): Router {
     const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
     const columns = columnsOf({ when, links })
     const query = queryOf(req)
-    const read = async () => {
-      const wanted = parseFilters(requestListSchema, without(query, 'open'))
-      return { listed: await listRequests(db, wanted, when) }
-    }
-    const fields: Field[] = [
-      { name: 'status', label: 'State', options: requestStatuses },
-      { name: 'overdue', label: 'Overdue', ...yesOrNo },
-      { name: 'contradiction', label: 'Contradicted', ...yesOrNo, more: true },
-      keyField(keys()),
-      ...sourceFields(keys()),
-      ...(keys().sources.size === 0 ? [] : [{ name: 'external_id', label: 'Id at its source', more: true }]),
-      { name: 'model', label: 'Model' },
-      { name: 'sandbox', label: 'Sandbox', ...yesOrNo, more: true },
-      { name: 'complete', label: 'Complete', ...yesOrNo, more: true },
-      { name: 'metadata', label: 'Metadata contains', placeholder: '{"user": "u1"}', more: true },
-      ...(query['ids'] === undefined ? [] : [{ name: 'ids', label: 'Requests', wordsOf: chosenIds, more: true }]),
-    ]
-    const bar = { path, query, fields }
-    const { status, body } = await listView(console, bar, read, ({ listed: { data, next_cursor } }) => {
-      const empty = emptyRequests(query, next_cursor)
-      return html`<div class="card table-card">${listTable({ label: 'Requests', columns, items: data, empty })}</div>`
+    await sendList(console, res, {
+      title: 'Requests',
+      about: 'Every known request with its outcome, newest first.',
+      above: usualFilters(path, query, usual),
+      path,
+      query,
+      fields: fieldsOf(keys(), query),
+      schema: requestListSchema,
+      read: (wanted) => listRequests(db, wanted, when),
+      shown: ({ data, next_cursor }) => {
+        const empty = emptyRequests(query, next_cursor)
+        return html`<div class="card table-card">${listTable({ label: 'Requests', columns, items: data, empty })}</div>`
+      },
     })
-    const about = 'Every known request with its outcome, newest first.'
-    const tabs = usualFilters(path, query, usual)
-    sendConsolePage(console, res, { title: 'Requests', about, status, body: html`${tabs} ${body}` })
   })
+}
+
+function fieldsOf(keys: Keys, { ids }: Query): Field[] {
+  return [
+    { name: 'status', label: 'State', options: requestStatuses },
+    { name: 'overdue', label: 'Overdue', ...yesOrNo },
+    { name: 'contradiction', label: 'Contradicted', ...yesOrNo, more: true },
+    keyField(keys),
+    ...sourceFields(keys),
+    ...(keys.sources.size === 0 ? [] : [{ name: 'external_id', label: 'Id at its source', more: true }]),
+    { name: 'model', label: 'Model' },
+    { name: 'sandbox', label: 'Sandbox', ...yesOrNo, more: true },
+    { name: 'complete', label: 'Complete', ...yesOrNo, more: true },
+    { name: 'metadata', label: 'Metadata contains', placeholder: '{"user": "u1"}', more: true },
+    ...(ids === undefined ? [] : [{ name: 'ids', label: 'Requests', wordsOf: chosenIds, more: true }]),
+  ]
 }
 
 const usual = {
