@@ -34,7 +34,7 @@ it("a model's page estimates, runs and shows the picture, with one click each", 
   expect(await page.getByLabel('prompt').inputValue()).toBe('a lighthouse in a storm')
   await expectGoodLooks(page, 'developer-model')
   await page.getByRole('button', { name: 'Run', exact: true }).click()
-  await page.waitForURL(/request=/)
+  await page.waitForURL(/\/requests\//)
   // It is seen through without the page being loaded again.
   await page.evaluate('window.stays = true')
   const picture = page.getByRole('img', { name: 'Picture 1 of this request' })
@@ -106,7 +106,7 @@ it('finds every other page whole: tabs, keys, faults, confirmations, the ledger,
   const pages: Record<string, string> = {
     request: `/requests/${body.request_id}`,
     requests: '/requests?status=COMPLETED',
-    model: `/models/aurora-image?request=${body.request_id}&like=${body.request_id}`,
+    model: `/models/aurora-image?like=${body.request_id}`,
     keys: studio,
     'requests-of-account': '/requests?account=studio',
     'webhooks-of-account': '/deliveries?account=studio',

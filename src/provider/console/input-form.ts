@@ -1,16 +1,11 @@
 import { html } from 'hono/html'
-import { HttpError } from '../../platform/http/http.ts'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import type { InputDescriptor, Model } from '../../wire/schemas.ts'
-import { validateInput } from '../catalog/input.ts'
-import { fieldProblem } from './parts.ts'
 
 /** A form from a model's input_schema, and its fields as the input of a submit. */
 
 /** The text of each field, by its key. */
 export type FieldTexts = Record<string, string>
-/** The error of each field, by its key. */
-export type FieldProblems = Record<string, string>
 
 const prefix = 'input.'
 /** The longest text of a field of one line: a URL. At half, URLs get several lines; at double, prompts get one. */
@@ -71,38 +66,15 @@ function numberOf(text: string): number | string {
   return text.trim() === '' || Number.isNaN(number) ? text : number
 }
 
-/** The errors of all fields that the API would refuse. Each field is checked alone, so that all errors show at once. */
-export function problemsOf(model: Model, input: Record<string, unknown>): FieldProblems {
-  const problems = Object.entries(model.input_schema).flatMap(([key, descriptor]) => {
-    try {
-      validateInput(
-        { input_schema: { [key]: descriptor }, pricing: model.pricing },
-        Object.hasOwn(input, key) ? { [key]: input[key] } : {},
-      )
-      return []
-    } catch (error) {
-      if (!(error instanceof HttpError)) throw error
-      return [[key, error.message.replace(`${prefix}${key}`, key)] as const]
-    }
-  })
-  return Object.fromEntries(problems)
+export function inputFields({ input_schema: schema }: Model, texts: FieldTexts): Markup[] {
+  return Object.entries(schema).map(([key, descriptor]) => field(key, descriptor, texts[key] ?? ''))
 }
 
-export function inputFields({ input_schema: schema }: Model, texts: FieldTexts, problems: FieldProblems): Markup[] {
-  return Object.entries(schema).map(([key, descriptor]) =>
-    field({ name: prefix + key, key, descriptor, text: texts[key] ?? '', problem: problems[key] }),
-  )
-}
-
-type Field = { name: string; key: string; descriptor: InputDescriptor; text: string; problem: string | undefined }
-
-function field({ name, key, descriptor, text, problem }: Field): Markup {
+function field(key: string, descriptor: InputDescriptor, text: string): Markup {
+  const name = prefix + key
   const hint = hintOf(descriptor)
-  const described = [hint === '' ? '' : `${name}-hint`, problem === undefined ? '' : `${name}-problem`]
-    .filter((id) => id !== '')
-    .join(' ')
-  const attributes = html`id="${name}" name="${name}" ${described === '' ? '' : html`aria-describedby="${described}"`} ${problem === undefined ? '' : html`aria-invalid="true"`}`
-  const words = html`${hint === '' ? '' : html`<p class="hint" id="${name}-hint">${hint}</p>`}${fieldProblem(name, problem)}`
+  const attributes = html`id="${name}" name="${name}" ${hint === '' ? '' : html`aria-describedby="${name}-hint"`}`
+  const words = hint === '' ? '' : html`<p class="hint" id="${name}-hint">${hint}</p>`
   if (descriptor.type === 'boolean')
     return html`<div class="field"><label class="tick"><input type="checkbox" value="true" ${attributes} ${text === 'true' ? html`checked` : ''} /> ${key}</label>${words}</div>`
   const label = html`<label for="${name}">${key} ${descriptor.required ? html`<span class="needed">required</span>` : ''}</label>`

@@ -7,8 +7,8 @@ import type { CatalogModel } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
 import { type Environment, environments } from '../domain/schema.ts'
 import type { ModelListing } from '../operating/commands.ts'
-import { type FieldProblems, type FieldTexts, inputFields } from './input-form.ts'
-import { accountLink, badge, fieldProblem, keyOption, markedWith } from './parts.ts'
+import { type FieldTexts, inputFields } from './input-form.ts'
+import { accountLink, badge } from './parts.ts'
 
 /** The values of the form. */
 export type Filled = {
@@ -24,13 +24,10 @@ export type ModelView = {
   switches: ModelListing
   keys: readonly UsableKey[]
   filled: Filled
-  /** The last request of this form. Its result is shown beside the form. */
-  requestId?: string | undefined
-  problems: FieldProblems
-  /** An error that belongs to no field. */
-  problem?: string | undefined
+  /** The error of the form as it was sent. */
+  problem?: string
   /** The price in credits, after it was estimated. */
-  estimate?: { credits: number; key: UsableKey | undefined } | undefined
+  credits?: number
 }
 
 export function modelPage(view: ModelView): Markup {
@@ -42,9 +39,7 @@ export function modelPage(view: ModelView): Markup {
         <h2>Run</h2>
         ${view.keys.length === 0 ? html`<p class="empty">No key may submit yet. <a href="/">Create a key</a> first.</p>` : runForm(view)}
       </section>
-      <div>
-        ${view.requestId === undefined ? '' : resultBeside(view.requestId)}
-        <section class="card">
+      <section class="card">
           <h2>About</h2>
           ${facts([
             ['Slug', html`<span class="mono">${model.slug}</span>`],
@@ -53,16 +48,7 @@ export function modelPage(view: ModelView): Markup {
             ...environments.map((each) => [`In ${each}`, modelSwitch(model.slug, each, switches[each])] as const),
           ])}
           ${factors(model)}
-        </section>
-      </div>
-    </div>`
-}
-
-/** Status, progress, cost and media of the last run, fetched until it has ended. */
-function resultBeside(id: string): Markup {
-  return html`<h2>Result</h2>
-    <div id="state" hx-get="/requests/${id}/now?polls=1&brief=1" hx-trigger="load" hx-swap="outerMorph">
-      <p><a href="/requests/${id}">Open the request</a></p>
+      </section>
     </div>`
 }
 
@@ -89,43 +75,32 @@ function factors({ pricing: { credits_base: base, multipliers = {} } }: CatalogM
   </details>`
 }
 
-function runForm({ model, keys, filled, problems, problem, estimate }: ModelView): Markup {
+function runForm({ model, keys, filled, problem, credits }: ModelView): Markup {
   const here = `/models/${encodeURIComponent(model.slug)}`
-  const ofEnvironment = (environment: string) => keys.filter((key) => key.environment === environment)
-  const groups = [
-    ['Sandbox: a sample at once, nothing is charged', ofEnvironment('sandbox')],
-    ['Live: generated and charged', ofEnvironment('live')],
-  ] as const
-  // No other key is chosen instead: it might charge another account.
-  const isGone = filled.keyId !== '' && !keys.some(({ id }) => id === filled.keyId)
+  const chosen = keys.find(({ id }) => id === filled.keyId)
   return html`<form method="post" action="${here}/run" class="run">
     ${problem === undefined ? '' : html`<p class="problem" role="alert">${problem}</p>`}
-    ${Object.keys(problems).length === 0 ? '' : html`<p class="problem" role="alert">Nothing was run: see ${Object.keys(problems).join(', ')}.</p>`}
     <input type="hidden" name="idempotency_key" value="${filled.idempotencyKey}" autocomplete="off" />
     <div class="field">
       <label for="key">Account and key</label>
-      <select id="key" name="key" required ${markedWith('key', problems['key'])}>
-        ${isGone ? html`<option value="" selected>that key is not available: choose another</option>` : ''}
-        ${groups
-          .filter(([, members]) => members.length > 0)
-          .map(
-            ([label, members]) => html`<optgroup label="${label}">
-              ${members.map((key) => keyOption(key, filled.keyId))}
-            </optgroup>`,
-          )}
+      <select id="key" name="key" required>
+        ${
+          // No other key is chosen instead of a missing one: it might charge another account.
+          filled.keyId !== '' && chosen === undefined
+            ? html`<option value="" selected>that key is not available: choose another</option>`
+            : ''
+        }
+        ${keys.map(({ id, account, name, environment, hint }) => html`<option value="${id}" ${id === filled.keyId ? html`selected` : ''}>${account} · ${name} · ${environment} (…${hint})</option>`)}
       </select>
-      ${isGone && problems['key'] === undefined ? html`<p class="hint">This key does not exist, is revoked, or may not submit.</p>` : ''}
       ${keys.length === listedRows ? html`<p class="hint">These are the newest keys. To use an older one, start from one of its requests.</p>` : ''}
-      ${fieldProblem('key', problems['key'])}
     </div>
-    ${inputFields(model, filled.texts, problems)}
+    ${inputFields(model, filled.texts)}
     <div class="field">
       <label for="webhook_url">webhook_url</label>
-      <input id="webhook_url" name="webhook_url" value="${filled.webhookUrl}" ${markedWith('webhook_url', problems['webhook_url'])} />
+      <input id="webhook_url" name="webhook_url" value="${filled.webhookUrl}" />
       <p class="hint">The https URL that receives the webhook. May be empty.</p>
-      ${fieldProblem('webhook_url', problems['webhook_url'])}
     </div>
-    ${estimate === undefined ? '' : estimated(estimate)}
+    ${credits === undefined ? '' : estimated(credits, chosen)}
     <div class="inline">
       <button>Run</button>
       <button class="quiet" formaction="${here}/estimate">Estimate the price</button>
@@ -133,12 +108,10 @@ function runForm({ model, keys, filled, problems, problem, estimate }: ModelView
   </form>`
 }
 
-function estimated({ credits, key }: NonNullable<ModelView['estimate']>): Markup {
+function estimated(credits: number, key: UsableKey | undefined): Markup {
   const whose =
     key?.environment === 'live'
       ? html`${accountLink(key.account)} has ${key.available} credits to spend.`
-      : key?.environment === 'sandbox'
-        ? html`With a sandbox key nothing is charged.`
-        : ''
+      : html`With a sandbox key nothing is charged.`
   return html`<p class="notice" role="status"><b id="estimate">${credits}</b> credits. ${whose}</p>`
 }

@@ -11,7 +11,7 @@ import { estimateCredits } from '../submit/estimate.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
 import { submit } from '../submit/submit.ts'
 import { auditedHere, type ConsoleDeps } from './actions.ts'
-import { defaultTexts, type FieldProblems, inputOf, problemsOf, textsIn, textsOf } from './input-form.ts'
+import { defaultTexts, inputOf, textsIn, textsOf } from './input-form.ts'
 import { type Filled, modelPage, type ModelView } from './model-page.ts'
 import type { Show } from './parts.ts'
 import { readRequest } from './reads.ts'
@@ -19,101 +19,87 @@ import { readRequest } from './reads.ts'
 /** The same limit as for the body of a submit. */
 const readFields = formReader('1mb')
 
-type Outcome = Pick<ModelView, 'problems' | 'problem' | 'requestId'> & { credits?: number }
-
 /** A page for each model. Its form calls the functions of the API's submit and estimate. */
 export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
   const { db } = deps
 
-  const answer = async (req: Request, res: Response, model: CatalogModel, filled: Filled, outcome: Outcome) => {
-    const { problems, problem, credits, requestId } = outcome
+  type Outcome = Pick<ModelView, 'problem' | 'credits'>
+  const answer = async (req: Request, res: Response, model: CatalogModel, filled: Filled, outcome: Outcome = {}) => {
     const wanted = requestIdSchema.safeParse(filled.keyId).data
     const [models, keys] = await Promise.all([commands.listModels(deps), listUsableKeys(db, wanted)])
     const switches = models.find(({ slug }) => slug === model.slug)
     if (switches === undefined) throw unknown()
-    const estimate = credits === undefined ? undefined : { credits, key: keys.find(({ id }) => id === filled.keyId) }
-    const view = { model, switches, keys, filled, requestId, problems, problem, estimate }
-    show(req, res, model.name, modelPage(view))
+    show(req, res, model.name, modelPage({ model, switches, keys, filled, ...outcome }))
+  }
+
+  /** Shows an expected error above the form. A form that has made a request gets a new Idempotency-Key. */
+  const refuse = async (req: Request, res: Response, model: CatalogModel, filled: Filled, error: unknown) => {
+    if (!(error instanceof HttpError) || error.status >= 500) throw error
+    const isUsedUp = error.code === 'idempotency_key_reuse'
+    const problem = isUsedUp
+      ? 'This form was run before, with other values. Run it again to make another request.'
+      : `${error.message}.`
+    const next = isUsedUp ? { ...filled, idempotencyKey: randomUUID() } : filled
+    await answer(req, res.status(error.status), model, next, { problem })
   }
 
   app.get('/models/:slug', async (req, res) => {
     const model = modelOf(deps, req)
     const key = requestIdSchema.safeParse(req.query['key'])
     const values = (await valuesLike(deps, model, req.query['like'])) ?? { texts: defaultTexts(model), webhookUrl: '' }
-    const filled = { ...values, keyId: key.data ?? '', idempotencyKey: randomUUID() }
-    const requestId = requestIdSchema.safeParse(req.query['request']).data
-    await answer(req, res, model, filled, { problems: {}, requestId })
+    await answer(req, res, model, { ...values, keyId: key.data ?? '', idempotencyKey: randomUUID() })
   })
 
   app.post('/models/:slug/estimate', readFields, async (req, res) => {
     const model = modelOf(deps, req)
     const filled = filledIn(req, model)
-    const outcome = await attempt(deps, model, filled, (caller) =>
-      estimateCredits(deps.catalog(), { caller, slug: model.slug, input: inputOf(model, filled.texts) }),
-    )
-    if (outcome.kind === 'refused') return answer(req, res.status(outcome.status), model, filled, outcome)
-    return answer(req, res, model, filled, { problems: {}, credits: outcome.value })
+    try {
+      const caller = await callerOf(deps, filled)
+      const input = inputOf(model, filled.texts)
+      const credits = estimateCredits(deps.catalog(), { caller, slug: model.slug, input })
+      await answer(req, res, model, filled, { credits })
+    } catch (error) {
+      await refuse(req, res, model, filled, error)
+    }
   })
 
   app.post('/models/:slug/run', readFields, async (req, res) => {
     const model = modelOf(deps, req)
     const filled = filledIn(req, model)
-    const outcome = await attempt(deps, model, filled, async (caller) => {
-      const body = {
-        input: inputOf(model, filled.texts),
-        ...(filled.webhookUrl !== '' && { webhook_url: filled.webhookUrl }),
-      }
-      const idempotencyKey = readIdempotencyKey(filled.idempotencyKey)
-      const { accountId: target, keyId: key_id } = caller
-      const { request_id: id } = await auditedHere(deps, req, {
-        action: 'generate',
-        target,
-        detailOf: ({ request_id, cost }) => ({ request_id, model: model.slug, key_id, cost }),
-        work: () => submit(deps, { caller, slug: model.slug, body, idempotencyKey }),
-      })
-      return id
-    })
-    if (outcome.kind === 'done') {
-      const made = { request: outcome.value, like: outcome.value, key: filled.keyId }
-      return res.redirect(303, `/models/${encodeURIComponent(model.slug)}?${new URLSearchParams(made).toString()}`)
+    try {
+      const id = await run(deps, req, model, filled)
+      res.redirect(303, `/requests/${id}`)
+    } catch (error) {
+      await refuse(req, res, model, filled, error)
     }
-    const next = outcome.isUsedUp ? { ...filled, idempotencyKey: randomUUID() } : filled
-    return answer(req, res.status(outcome.status), model, next, outcome)
   })
 }
 
-type Attempted<T> =
-  | { kind: 'done'; value: T }
-  /** `isUsedUp`: this form has made a request with other values and needs a new Idempotency-Key. */
-  | { kind: 'refused'; status: number; problems: FieldProblems; problem?: string; isUsedUp: boolean }
+/** Submits the form's request and returns its id. */
+async function run(deps: ConsoleDeps, req: Request, model: CatalogModel, filled: Filled): Promise<string> {
+  const { slug } = model
+  const caller = await callerOf(deps, filled)
+  const webhook = filled.webhookUrl === '' ? {} : { webhook_url: filled.webhookUrl }
+  const body = { input: inputOf(model, filled.texts), ...webhook }
+  const idempotencyKey = readIdempotencyKey(filled.idempotencyKey)
+  const submitted = await auditedHere(deps, req, {
+    action: 'generate',
+    target: caller.accountId,
+    detailOf: ({ request_id, cost }) => ({ request_id, model: slug, key_id: caller.keyId, cost }),
+    work: () => submit(deps, { caller, slug, body, idempotencyKey }),
+  })
+  return submitted.request_id
+}
 
-/** Does the work as the caller of the chosen key. An error of a field is shown at the field. */
-async function attempt<T>(
-  { db }: ConsoleDeps,
-  model: CatalogModel,
-  filled: Filled,
-  work: (caller: Caller) => T | Promise<T>,
-): Promise<Attempted<T>> {
-  const refused = (status: number, more: { problems?: FieldProblems; problem?: string }) =>
-    ({ kind: 'refused', status, problems: {}, isUsedUp: false, ...more }) as const
-  const keyId = requestIdSchema.safeParse(filled.keyId)
-  const caller = keyId.success ? await callerOfKey(db, keyId.data) : undefined
+/** The caller with the chosen key. */
+async function callerOf({ db }: ConsoleDeps, { keyId }: Filled): Promise<Caller> {
+  const id = requestIdSchema.safeParse(keyId)
+  const caller = id.success ? await callerOfKey(db, id.data) : undefined
   if (caller === undefined)
-    return refused(422, { problems: { key: 'this key does not exist or is revoked: choose another' } })
+    throw new HttpError(422, 'invalid_form', 'this key does not exist or is revoked: choose another')
   if (!caller.scopes.includes('generate'))
-    return refused(403, { problems: { key: 'this key does not have the scope generate' } })
-  const problems = problemsOf(model, inputOf(model, filled.texts))
-  if (Object.keys(problems).length > 0) return refused(422, { problems })
-  try {
-    return { kind: 'done', value: await work(caller) }
-  } catch (error) {
-    if (!(error instanceof HttpError) || error.status >= 500) throw error
-    const { status, code, message } = error
-    if (code === 'webhook_url_invalid') return refused(status, { problems: { webhook_url: message } })
-    if (code !== 'idempotency_key_reuse') return refused(status, { problem: `${message}.` })
-    const problem = 'This form was run before, with other values. Run it again to make another request.'
-    return { ...refused(status, { problem }), isUsedUp: true }
-  }
+    throw new HttpError(403, 'insufficient_scope', 'this key does not have the scope generate')
+  return caller
 }
 
 function modelOf({ catalog }: ConsoleDeps, req: Request): CatalogModel {

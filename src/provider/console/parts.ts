@@ -3,7 +3,6 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { badgeOf, type Tone } from '../../platform/pages/parts.ts'
-import type { UsableKey } from '../accounts/usable-keys.ts'
 
 /** Pieces that several pages of the developer console share. */
 
@@ -32,21 +31,6 @@ export function chargeOf({ environment, status, cost }: { environment: string; s
 }
 
 export const isUnfinished = (status: string) => status === 'IN_QUEUE' || status === 'IN_PROGRESS'
-
-/** The problem of a form's field. */
-export function fieldProblem(field: string, problem: string | undefined): Markup | '' {
-  return problem === undefined ? '' : html`<p class="field-problem" id="${field}-problem">${problem}</p>`
-}
-
-/** The attributes of a field with a problem. */
-export function markedWith(field: string, problem: string | undefined): Markup | '' {
-  return problem === undefined ? '' : html`aria-invalid="true" aria-describedby="${field}-problem"`
-}
-
-/** A key as a choice of a select. */
-export function keyOption({ id, account, name, environment, hint }: UsableKey, chosen: string): Markup {
-  return html`<option value="${id}" ${id === chosen ? html`selected` : ''}>${account} · ${name} · ${environment} (…${hint})</option>`
-}
 
 /** The attributes with which a part of a page fetches itself again. A failed fetch leaves it as it is. */
 export function refreshedFrom(path: string, every: string): Markup {

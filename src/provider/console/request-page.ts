@@ -38,14 +38,14 @@ export function showRequest(app: Express, { db, statusReader, clock }: ConsoleDe
   }
   app.get('/requests/:id', async (req, res) => show(req, res, 'Request', requestPage(await view(idOf(req)))))
   app.get('/requests/:id/now', async (req, res) => {
-    sendPage(res, currentState(await view(idOf(req)), pollsIn(req), req.query['brief'] !== undefined))
+    sendPage(res, currentState(await view(idOf(req)), pollsIn(req)))
   })
 }
 
 function requestPage(view: RequestView): Markup {
   const { id, model, input } = view.request
   return html`<h1>Request <span class="mono">${id}</span></h1>
-    ${currentState(view, 0, false)}
+    ${currentState(view, 0)}
     <section class="card">
       <h2>Input</h2>
       <pre tabindex="0">${formatOrCut(input)}</pre>
@@ -54,13 +54,13 @@ function requestPage(view: RequestView): Markup {
 }
 
 /** The part that fetches itself until the request has ended, or `polls`, its number of fetches, is maxPolls. */
-function currentState(view: RequestView, polls: number, isBrief: boolean): Markup {
+function currentState(view: RequestView, polls: number): Markup {
   const { request, position, deliveries, entries, asOf } = view
   const { id, account, model, status, progress, cost, attempts, error_code, error_message, webhook_url, output, logs } =
     request
   const unfinished = isUnfinished(status)
   const again = unfinished && polls < maxPolls
-  return html`<div id="state" ${again ? refreshedFrom(`/requests/${id}/now?polls=${polls + 1}${isBrief ? '&brief=1' : ''}`, '2s') : ''}>
+  return html`<div id="state" ${again ? refreshedFrom(`/requests/${id}/now?polls=${polls + 1}`, '2s') : ''}>
     <section class="card">
       ${facts([
         [
@@ -82,15 +82,10 @@ function currentState(view: RequestView, polls: number, isBrief: boolean): Marku
       ${unfinished ? action({ path: `/requests/${id}/cancel`, label: 'Cancel and refund', tone: 'danger' }) : ''}
     </section>
     ${output === null ? '' : mediaCard(output)}
-    ${
-      isBrief
-        ? html`<p><a href="/requests/${id}">Open the request</a></p>`
-        : html`
     <section class="card"><h2>Webhook deliveries</h2>${deliveryTable(deliveries)}</section>
     <section class="card"><h2>Ledger</h2>${movementTable(entries, 'Nothing was charged.')}</section>
     ${output === null ? '' : html`<section class="card"><h2>Output</h2><pre tabindex="0">${formatOrCut(output)}</pre></section>`}
-    ${logs.length === 0 ? '' : html`<section class="card"><h2>Logs</h2><pre tabindex="0">${logs.join('\n').slice(0, shownCharacters)}</pre></section>`}`
-    }
+    ${logs.length === 0 ? '' : html`<section class="card"><h2>Logs</h2><pre tabindex="0">${logs.join('\n').slice(0, shownCharacters)}</pre></section>`}
   </div>`
 }
 
