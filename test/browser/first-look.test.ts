@@ -77,9 +77,7 @@ it.runIf(long)('a scanner is a notice with its senders; refusals of the provider
   )
   await rows('quarantine', 60)
   const page = await open()
-  await page
-    .getByText(/^60 arrivals with a missing or wrong signature in 5 minutes, from 3 addresses: 203\.0\.113\.\d \(\d+\)/)
-    .waitFor()
+  await page.getByText(/^60 arrivals with a missing or wrong signature in 5 minutes\./).waitFor()
   expect(await causes(page)).toEqual(['notice strangers'])
   expect(await page.getByRole('region', { name: 'Failed webhooks' }).count()).toBe(0)
   await shoot(page, 'look-scanner')

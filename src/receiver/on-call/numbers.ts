@@ -66,6 +66,7 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions) {
     balances: await readBalances(tx, now),
     refusedSubmits: await readRefusedSubmits(tx, now),
     giveUps: failed,
+    /** Recent arrivals that the provider did not send. */
     strangers,
     failingSources: await readFailingSources(tx, options),
     contradictions: await readContradictions(tx, now),
@@ -81,12 +82,8 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions) {
   return { numbers, recent }
 }
 
-/** Splits recent failed arrivals into those that the provider may have sent, by cause, and those of strangers. */
-function failedArrivals(
-  { by_outcome }: Recent,
-  { provided, kept, strangers }: Refusals,
-  isOver: (of: Failing) => boolean,
-) {
+/** Splits recent failed arrivals into those that the provider may have sent, by cause, and the number of others. */
+function failedArrivals({ by_outcome }: Recent, { provided, kept }: Refusals, isOver: (of: Failing) => boolean) {
   const isAlone = by_outcome.every(({ outcome }) => outcome === 'refused' || outcome === 'unavailable')
   const failing: Failing[] = []
   let foreign = 0
@@ -100,7 +97,7 @@ function failedArrivals(
     const one: Failing = { outcome, reason, vouched, arrivals: vouched ? own : arrivals }
     if (vouched ? !isOver(one) : isFirstKey && kept.has(reason)) failing.push(one)
   }
-  return { failing, strangers: { ...strangers, arrivals: foreign } }
+  return { failing, strangers: foreign }
 }
 
 /** True if arrivals failed for lack of a secret or of Postgres, and all of them were accepted since. */

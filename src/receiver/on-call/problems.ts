@@ -158,41 +158,33 @@ function failingSourceProblem(
 }
 
 function contradictionProblems({ contradictions }: Numbers): Problem[] {
-  const { open, decided, last_open, last_decided, decided_said, decided_stands } = contradictions
-  const problems: Problem[] = []
-  const hrefOf = (number: number, id: string | null) =>
-    number === 1 && id !== null ? `/requests/${id}` : '/requests?contradiction=true'
-  if (open > 0) {
-    const text = `${count(open, 'webhook contradicts', 'webhooks contradict')} the stored result, which stands until the provider's own result decides.`
-    problems.push({ severity: 'warning', text, cause: 'contradiction', count: open, href: hrefOf(open, last_open) })
+  const { open, decided, last_open, last_decided } = contradictions
+  const problem = (
+    severity: Problem['severity'],
+    cause: string,
+    stands: string,
+    of: { n: number; last: string | null },
+  ) => {
+    const { n, last } = of
+    if (n === 0) return []
+    const text = `${count(n, 'webhook contradicts', 'webhooks contradict')} ${stands}`
+    const href = n === 1 && last !== null ? `/requests/${last}` : '/requests?contradiction=true'
+    return [{ severity, text, cause, count: n, href }]
   }
-  if (decided > 0) {
-    const [said, stands] = [decided_said ?? 'nothing', decided_stands ?? 'nothing']
-    const newest = `The newest says ${said}, and the provider's own result is ${stands}.`
-    const text =
-      decided === 1
-        ? `1 webhook of the last hour says ${said}, but the provider's own result is ${stands}. That result stands.`
-        : `${decided} webhooks of the last hour differ from the provider's own results, which stand. ${newest}`
-    const href = hrefOf(decided, last_decided)
-    problems.push({ severity: 'notice', text, cause: 'contradiction_decided', count: decided, href })
-  }
-  return problems
+  const undecided = "the stored result, which stands until the provider's own result decides."
+  const settled = "the provider's own result, which stands."
+  return [
+    ...problem('warning', 'contradiction', undecided, { n: open, last: last_open }),
+    ...problem('notice', 'contradiction_decided', settled, { n: decided, last: last_decided }),
+  ]
 }
 
 /** Arrivals of strangers, all refused. */
-function strangersProblem({
-  strangers: { arrivals, senders, networks, top },
-  recent: { minutes },
-}: Numbers): Problem[] {
-  if (arrivals <= 0) return []
-  const spread = networks < 2 ? '' : ` in ${networks} networks`
-  const from = `${count(senders, 'address', 'addresses')}${spread}`
-  const most = top.map(({ sender, arrivals: n }) => `${sender} (${n})`).join(', ')
-  const whence = senders === 0 ? '' : `, from ${from}: ${most}`
-  const text = `${count(arrivals, 'arrival', 'arrivals')} with a missing or wrong signature in ${minutes} minutes${whence}. All were refused, and none that is kept names a known request: nothing to do.`
-  const affected = top.map(({ sender }) => sender)
+function strangersProblem({ strangers, recent: { minutes } }: Numbers): Problem[] {
+  if (strangers <= 0) return []
+  const text = `${count(strangers, 'arrival', 'arrivals')} with a missing or wrong signature in ${minutes} minutes. All were refused, and none that is kept names a known request: nothing to do.`
   const href = '/deliveries?view=arrivals&outcome=refused'
-  return [{ severity: 'notice', text, cause: 'strangers', count: arrivals, affected, href }]
+  return [{ severity: 'notice', text, cause: 'strangers', count: strangers, href }]
 }
 
 function overdueProblem({ overdue, overduePolls, fetchRatePerMinute, reconciler: { backlog } }: Numbers): Problem[] {

@@ -49,7 +49,7 @@ function groupsOf({ recent, giveUps }: Numbers): Group[] {
 
 /** The arrivals of the provider. Strangers do not count. */
 function totalOf({ arrivals }: Failing, { recent, strangers }: Numbers): number {
-  return Math.max(1, arrivals, recent.arrivals - strangers.arrivals)
+  return Math.max(1, arrivals, recent.arrivals - strangers)
 }
 
 /** Fewer may be the tries of a stranger at the address of a known sender. */

@@ -24,20 +24,12 @@ export const unsignedReasons: ReadonlySet<string | null> = new Set([
 /** Reasons that need a valid signature with one of our secrets. */
 const ours: ReadonlySet<string | null> = new Set(['timestamp_too_old', 'timestamp_in_future'])
 
-/** The refused arrivals of a time range: those that may be the provider's, by reason, and those of strangers. */
+/** The refused arrivals of a time range that may be the provider's, by reason. */
 export type Refusals = {
   /** By reason: the share, from 0 to 1, of a known sender, with a signature of ours, or claiming a known request. */
   provided: ReadonlyMap<string | null, number>
   /** The reasons of those still in the quarantine. */
   kept: ReadonlySet<string | null>
-  strangers: Strangers
-}
-
-export type Strangers = {
-  /** The number of senders. A sender is an address, or the /64 network of an IPv6 address. */
-  senders: number
-  networks: number
-  top: readonly { sender: string; arrivals: number }[]
 }
 
 /** Separates arrivals that the provider may have sent from those of strangers, by earlier authentic arrivals. */
@@ -49,8 +41,7 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
       where ${arrivals.outcome} = 'refused' and ${arrivals.arrived_at} >= ${since}
       order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${searchedRows}
     ) as newest group by reason, remote order by arrivals desc limit 500`)
-  if (rows.length === 0)
-    return { provided: new Map(), kept: new Set(), strangers: { senders: 0, networks: 0, top: [] } }
+  if (rows.length === 0) return { provided: new Map(), kept: new Set() }
   const quarantined = await tx.execute<{ reason: string; named: number }>(sql`
     select ${q.reason}, (count(*) filter (where ${namesKnownRequest}))::int as named
     from mediadock.quarantine q where ${q.arrived_at} >= ${since} group by ${q.reason}`)
@@ -58,29 +49,15 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
   const known = new Set(senders.map(({ sender }) => sender))
   const namedOf = new Map(quarantined.map(({ reason, named }) => [reason, named] as [string | null, number]))
   const provided = new Map<string | null, number>()
-  const strangers = new Map<string, number>()
   for (const [reason, some] of Map.groupBy(rows, (row) => row.reason)) {
-    const isOwn = ({ remote }: (typeof rows)[number]) =>
-      ours.has(reason) || (!unsignedReasons.has(reason) && known.has(senderOf(remote ?? undefined)))
     // In a flood only some arrivals have a row with a sender. The others are assumed to have the same shares.
     const sent = some.filter(({ remote }) => remote !== null)
-    const own = ours.has(reason) ? 1 : sum(sent.filter(isOwn)) / Math.max(1, sum(sent))
+    const fromKnown = sent.filter(({ remote }) => known.has(senderOf(remote ?? undefined)))
+    const signed = unsignedReasons.has(reason) ? 0 : sum(fromKnown) / Math.max(1, sum(sent))
+    const own = ours.has(reason) ? 1 : signed
     provided.set(reason, Math.min(1, Math.max(own, (namedOf.get(reason) ?? 0) / Math.max(1, sum(some)))))
-    for (const row of sent) {
-      const sender = senderOf(row.remote ?? undefined)
-      if (!isOwn(row)) strangers.set(sender, (strangers.get(sender) ?? 0) + row.arrivals)
-    }
   }
-  const top = [...strangers].toSorted(([, a], [, b]) => b - a).map(([sender, arrivals]) => ({ sender, arrivals }))
-  return {
-    provided,
-    kept: new Set(quarantined.map(({ reason }) => reason)),
-    strangers: {
-      senders: top.length,
-      networks: new Set(top.map(({ sender }) => networkOf(sender))).size,
-      top: top.slice(0, 3),
-    },
-  }
+  return { provided, kept: new Set(quarantined.map(({ reason }) => reason)) }
 }
 
 /** SQL condition: the quarantine's row `q` names a request that is known here. */
@@ -99,10 +76,3 @@ export const mayBeTheProviders = sql`(${namesKnownRequest}
 function sum(rows: readonly { arrivals: number }[]): number {
   return rows.reduce((all, { arrivals }) => all + arrivals, 0)
 }
-
-/** Returns the network of a sender, in which one owner may have many: an IPv4 /24, or an IPv6 /48. */
-function networkOf(sender: string): string {
-  return networkPattern.exec(sender)?.[0] ?? sender
-}
-
-const networkPattern = /^(?:[0-9]+\.){3}|^(?:[0-9a-f]+:){3}/

@@ -115,9 +115,6 @@ export type Contradictions = {
   /** The requests of the newest open and of the newest decided one. */
   last_open: string | null
   last_decided: string | null
-  /** The status in the newest decided delivery, and the result that stands. */
-  decided_said: string | null
-  decided_stands: string | null
 }
 
 export async function readContradictions(tx: Executor, now: Date): Promise<Contradictions> {
@@ -128,18 +125,14 @@ export async function readContradictions(tx: Executor, now: Date): Promise<Contr
       (count(*) filter (where known.confirmed_at is not null and received_at >= ${lately}))::int as decided,
       (array_agg(request_id::text order by received_at desc) filter (where known.confirmed_at is null))[1] as last_open,
       (array_agg(request_id::text order by received_at desc)
-        filter (where known.confirmed_at is not null))[1] as last_decided,
-      (array_agg(flagged.status order by received_at desc)
-        filter (where known.confirmed_at is not null))[1] as decided_said,
-      (array_agg(known.status order by received_at desc)
-        filter (where known.confirmed_at is not null))[1] as decided_stands
+        filter (where known.confirmed_at is not null))[1] as last_decided
     from (
-      select ${d.request_id}, ${d.received_at}, ${d.status} from mediadock.deliveries d
+      select ${d.request_id}, ${d.received_at} from mediadock.deliveries d
       where ${d.flags} <> '{}' and 'contradiction' = any(${d.flags}) and ${d.received_at} >= ${since}
       order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit 1000
     ) as flagged
     left join lateral (
-      select ${r.confirmed_at}, ${r.status} from mediadock.requests r where ${r.request_id} = flagged.request_id
+      select ${r.confirmed_at} from mediadock.requests r where ${r.request_id} = flagged.request_id
     ) as known on true`)
   return one(rows, 'counting contradictions')
 }
