@@ -1,6 +1,5 @@
 import { readProviderCatalog, readProviderSecretKey } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
-import type { ProcessEnvironment } from '../platform/settings.ts'
 import * as provider from '../provider/operating/commands.ts'
 import type { CommandDeps } from '../provider/operating/commands.ts'
 import { actorHere, stderrLogger } from './audited-command.ts'
@@ -8,14 +7,7 @@ import { withDatabase } from './database.ts'
 import { printTable } from './terminal.ts'
 import { defineCommand, printJson, required, UsageError } from './usage.ts'
 
-type Options = {
-  account?: string
-  name?: string
-  environment?: string
-  scopes?: string
-  credits?: string
-  json?: boolean
-}
+type Options = Partial<Record<'account' | 'name' | 'environment' | 'scopes' | 'credits', string>> & { json?: boolean }
 type Action = (deps: CommandDeps, words: string[], options: Options) => Promise<number | void>
 
 /** Every action by its words. The words after them are its arguments. */
@@ -63,11 +55,17 @@ const actions: Record<string, Action> = {
     if (json) return printJson(models)
     return printTable(
       ['slug', 'type', 'live', 'sandbox', 'name'],
-      models.map((model) => [model.slug, model.type, onOff(model.live), onOff(model.sandbox), model.name]),
+      models.map(({ slug, type, live, sandbox, name }) => [
+        slug,
+        type,
+        live ? 'on' : 'off',
+        sandbox ? 'on' : 'off',
+        name,
+      ]),
     )
   },
-  'models enable': (deps, [slug], options) => switchModel(deps, { slug, options, enabled: true }),
-  'models disable': (deps, [slug], options) => switchModel(deps, { slug, options, enabled: false }),
+  'models enable': switchModel(true),
+  'models disable': switchModel(false),
   'faults set': async (deps, [id, ...faults], { json }) =>
     answer(await provider.setFaults(deps, required(id, 'the id of the key'), provider.parseFaults(faults)), json),
   'faults clear': async (deps, [id], { json }) =>
@@ -113,49 +111,34 @@ Models come from PROVIDER_CATALOG: set it here to the provider's value.
     const action = actions[words.slice(0, count).join(' ')]
     if (!action) throw new UsageError('unknown action: mediadock provider --help lists the actions')
     // Only `keys create` encrypts a secret. Other actions work without the secret key.
-    const secretKey = action === actions['keys create'] ? await secretKeyOf(env) : undefined
-    return withProvider(env, secretKey, async (deps) => (await action(deps, words.slice(count), options)) ?? 0)
+    const secretKey =
+      action === actions['keys create']
+        ? readProviderSecretKey(env, (await readLocalSecrets(env)).defaults.secretKey)
+        : undefined
+    // Read lazily, because most actions need no catalog.
+    const catalog = () => readProviderCatalog(env)
+    const by = { via: 'cli', actor: actorHere() } as const
+    return withDatabase(env, 'provider', async (databaseUrl) => {
+      const given = { databaseUrl, catalog, by, logger: stderrLogger, ...(secretKey && { secretKey }) }
+      const { deps, close } = provider.openProvider(given)
+      try {
+        return (await action(deps, words.slice(count), options)) ?? 0
+      } catch (error) {
+        if (error instanceof provider.CommandError && error.malformed) throw new UsageError(error.message)
+        throw error
+      } finally {
+        await close()
+      }
+    })
   },
 })
 
-async function secretKeyOf(env: ProcessEnvironment): Promise<Buffer> {
-  return readProviderSecretKey(env, (await readLocalSecrets(env)).defaults.secretKey)
-}
-
-async function withProvider(
-  env: ProcessEnvironment,
-  secretKey: Buffer | undefined,
-  work: (deps: CommandDeps) => Promise<number>,
-): Promise<number> {
-  // Read lazily, because most actions need no catalog.
-  const catalog = () => readProviderCatalog(env)
-  return withDatabase(env, 'provider', async (databaseUrl) => {
-    const by = { via: 'cli', actor: actorHere() } as const
-    const { deps, close } = provider.openProvider({
-      databaseUrl,
-      catalog,
-      by,
-      logger: stderrLogger,
-      ...(secretKey && { secretKey }),
-    })
-    try {
-      return await work(deps)
-    } catch (error) {
-      if (error instanceof provider.CommandError && error.malformed) throw new UsageError(error.message)
-      throw error
-    } finally {
-      await close()
-    }
-  })
-}
-
-async function switchModel(
-  deps: CommandDeps,
-  { slug: given, options, enabled }: { slug: string | undefined; options: Options; enabled: boolean },
-) {
-  const slug = required(given, 'the slug of the model')
-  const environment = required(options.environment, '--environment')
-  answer(await provider.setModelEnabled(deps, { slug, environment, enabled }), options.json)
+function switchModel(enabled: boolean): Action {
+  return async (deps, [given], { environment: where, json }) => {
+    const slug = required(given, 'the slug of the model')
+    const environment = required(where, '--environment')
+    answer(await provider.setModelEnabled(deps, { slug, environment, enabled }), json)
+  }
 }
 
 function answer(value: object, json: boolean | undefined): void {
@@ -169,8 +152,4 @@ function printFacts(value: object): void {
   )
   const width = Math.max(...facts.map(([name]) => name.length))
   for (const [name, fact] of facts) process.stdout.write(`${name.padEnd(width)}  ${fact}\n`)
-}
-
-function onOff(active: boolean): string {
-  return active ? 'on' : 'off'
 }

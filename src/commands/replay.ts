@@ -67,33 +67,20 @@ async function replayFiltered(
 ): Promise<Replayed> {
   const count = await countDeliveries(deps.db, filters)
   process.stderr.write(`${count} ${count === 1 ? 'delivery' : 'deliveries'} to replay\n`)
-  const onProgress = (done: number) => {
-    // Keep a log short: one line per 1000 deliveries.
-    if (done % 1000 === 0) process.stderr.write(`${done} of ${count}\n`)
-  }
-  return replayPages(deps, filters, { dryRun, interrupted, onProgress })
-}
-
-async function replayPages(
-  deps: LandingDeps,
-  filters: DeliveryFilters,
-  { dryRun, interrupted, onProgress }: Options & { onProgress: (done: number) => void },
-): Promise<Replayed> {
   const all = nothing()
-  let before = 0
   do {
-    const { replayed, changes, failed, next_cursor } = await replayMany(deps, {
+    const cursor = all.next_cursor ?? undefined
+    const { failed, next_cursor, ...replay } = await replayMany(deps, {
       filters,
       dryRun,
-      cursor: all.next_cursor ?? undefined,
-      limit: Number.MAX_SAFE_INTEGER,
+      cursor,
+      limit: 1000,
       signal: interrupted,
-      onProgress: (done) => onProgress(before + done),
     })
-    before += replayed + failed.length
-    add(all, { replayed, changes })
+    add(all, replay)
     all.failed.push(...failed)
     all.next_cursor = next_cursor
+    if (next_cursor !== null) process.stderr.write(`${all.replayed + all.failed.length} of ${count}\n`)
   } while (all.next_cursor !== null && !interrupted.aborted)
   return all
 }

@@ -37,17 +37,11 @@ receiver is running, else with 0.
   options: { json: { type: 'boolean' } },
   run: ({ json }, _words, env) =>
     withReceiver(env, async ({ db, settings }) => {
-      const { keys, fetchRatePerMinute, stuckAfterSeconds, webhookPublicUrl, generationApiUrl, reconcileCron } =
-        settings
       const at = await readTime(db)
       const now = await readNow(db, {
+        ...settings,
         now: at,
-        keys,
-        fetchRatePerMinute,
-        stuckAfterSeconds,
-        webhookPublicUrl,
-        generationApiUrl,
-        silentAfterSeconds: silentAfterSeconds(reconcileCron),
+        silentAfterSeconds: silentAfterSeconds(settings.reconcileCron),
         startedAt: undefined,
         readSlices: (tx) => sliceProblems(tx, slices, { settings, now: at }),
       })

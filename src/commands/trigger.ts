@@ -10,30 +10,30 @@ import { sign } from '../wire/signature.ts'
 import { notificationOf, senders, type Sender } from './trigger-kinds.ts'
 import { defineCommand, printable, UsageError } from './usage.ts'
 
-/** A webhook to send. `isForged`: the signature is of other bytes. */
-type Sample = { body: object; isForged?: boolean; ageSeconds?: number; times?: number; expected: number }
-
-const ok = (output: object, model: string) => ({ status: 'OK', payload: { model, output, cost: 4 } })
-const audio = ok({ audio: { url: 'https://media.example/sample.mp3' } }, 'sample-audio')
-
-/** The notifications of the default source, besides those that every kind of source has. */
-const own: Readonly<Record<string, object>> = {
-  // A webhook contains only the first picture of several. The receiver fetches the rest.
-  'multi-image': ok({ images: [{ url: 'https://media.example/sample.png' }] }, 'sample-image-set'),
-  video: ok({ video: { url: 'https://media.example/sample.mp4' } }, 'sample-video'),
-  audio,
-  duplicate: audio,
+/** A way to send a webhook: once and with the expected answer 200, unless it says otherwise. */
+type Sample = {
+  /** Only the default source sends it. Every kind of source has the other samples. */
+  body?: object
+  /** The signature is of other bytes. */
+  isForged?: boolean
+  ageSeconds?: number
+  times?: number
+  expected?: number
 }
 
-/** The fields of a sample besides its body. A sample that is missing here is sent once, and 200 is expected. */
-const ways: Readonly<Record<string, Omit<Sample, 'body'>>> = {
-  ok: { expected: 200 },
-  error: { expected: 200 },
-  duplicate: { times: 2, expected: 200 },
+const ok = (output: object, model: string) => ({ status: 'OK', payload: { model, output, cost: 4 } })
+
+const samples: Readonly<Record<string, Sample>> = {
+  ok: {},
+  error: {},
+  // A webhook contains only the first picture of several. The receiver fetches the rest.
+  'multi-image': { body: ok({ images: [{ url: 'https://media.example/sample.png' }] }, 'sample-image-set') },
+  video: { body: ok({ video: { url: 'https://media.example/sample.mp4' } }, 'sample-video') },
+  audio: { body: ok({ audio: { url: 'https://media.example/sample.mp3' } }, 'sample-audio') },
+  duplicate: { times: 2 },
   'bad-signature': { isForged: true, expected: 401 },
   stale: { ageSeconds: 301, expected: 401 },
 }
-const samples = ['ok', 'error', 'multi-image', 'video', 'audio', 'duplicate', 'bad-signature', 'stale']
 
 const defaultSender: Sender = {
   body: notificationOf,
@@ -46,7 +46,7 @@ const defaultSender: Sender = {
 
 export const command = defineCommand({
   help: `
-mediadock trigger [<kind>] <${samples.join('|')}>
+mediadock trigger [<kind>] <${Object.keys(samples).join('|')}>
                   [--source NAME] [--url URL] [--secret-file FILE | --secret SECRET] [--request-id UUID]
 
 Sends a signed webhook as the provider would and prints the answer. Without --url it goes to the local
@@ -71,8 +71,9 @@ PROVIDER_SECRET_KEY, those of luma are not signed.
   run: async (options, words, env) => {
     const hasKind = senders[words[0] ?? ''] !== undefined
     const [kind, name = hasKind ? 'ok' : '', ...more] = hasKind ? words : [undefined, ...words]
-    const known = kind === undefined ? samples : Object.keys(ways)
-    if (!known.includes(name) || more.length > 0) throw new UsageError(`trigger takes one of ${known.join(', ')}`)
+    const known = Object.keys(samples).filter((one) => kind === undefined || samples[one]?.body === undefined)
+    const sample = known.includes(name) ? samples[name] : undefined
+    if (sample === undefined || more.length > 0) throw new UsageError(`trigger takes one of ${known.join(', ')}`)
     if (kind === undefined && options.source !== undefined)
       throw new UsageError('--source needs a kind before the sample: mediadock trigger <kind> ok --source <name>')
     const sender = senders[kind ?? ''] ?? defaultSender
@@ -82,14 +83,13 @@ PROVIDER_SECRET_KEY, those of luma are not signed.
     const signer = sender.headers === undefined ? unsigned : await signerOf({ ...options, kind, sourceName }, env)
     const uuid = options['request-id'] ?? randomUUID()
     const jobId = sender.jobIdOf?.(uuid) ?? uuid
-    const body = (kind === undefined && own[name]) || sender.body(jobId, name === 'error' ? 'error' : 'ok')
-    const way = ways[name] ?? { expected: 200 }
-    if (sender.headers === undefined && way.expected === 401)
+    if (sender.headers === undefined && sample.expected === 401)
       throw new UsageError(`webhooks of ${kind} are not signed: use ok, error or duplicate`)
-    return send(
-      { ...way, body: kind === undefined ? { request_id: jobId, ...body } : body },
-      { sender, url, jobId, ...signer },
-    )
+    const body =
+      sample.body === undefined
+        ? sender.body(jobId, name === 'error' ? 'error' : 'ok')
+        : { request_id: jobId, ...sample.body }
+    return send({ ...sample, body }, { sender, url, jobId, ...signer })
   },
 })
 
@@ -97,7 +97,7 @@ type Signer = { secret: string; account: string }
 const unsigned: Signer = { secret: '', account: '' }
 
 async function send(
-  { body, isForged = false, ageSeconds = 0, times = 1, expected }: Sample,
+  { body, isForged = false, ageSeconds = 0, times = 1, expected = 200 }: Sample,
   to: Signer & { sender: Sender; url: string; jobId: string },
 ): Promise<number> {
   const bytes = Buffer.from(JSON.stringify(body))

@@ -28,7 +28,7 @@ it.each([
   ['multi-image', [/^200 .*accepted/], 'image'],
   ['video', [/^200 .*accepted/], 'video'],
   ['audio', [/^200 .*accepted/], 'audio'],
-  ['duplicate', [/^200 .*accepted/, /^200 .*duplicate/], 'audio'],
+  ['duplicate', [/^200 .*accepted/, /^200 .*duplicate/], 'image'],
   ['bad-signature', [/^401 .*invalid_signature/], 'no_matching_secret'],
   ['stale', [/^401 .*invalid_signature/], 'timestamp_too_old'],
 ])('mediadock trigger %s sends that kind, prints the answers, and exits with 0', async (kind, answers, becomes) => {

@@ -24,14 +24,10 @@ type ReadingDeps = {
 
 /** The options of the on-call readers: Postgres's time, the settings and the state of this process. */
 export async function readingOptions({ settings, background, keys, db, time, startedAt, slices }: ReadingDeps) {
-  const { stuckAfterSeconds, fetchRatePerMinute, webhookPublicUrl, generationApiUrl } = settings
   const now = await readWithin(db, (tx) => readTime(tx, time))
   return {
+    ...settings,
     now,
-    stuckAfterSeconds,
-    fetchRatePerMinute,
-    webhookPublicUrl,
-    generationApiUrl,
     silentAfterSeconds: background.silentAfterSeconds,
     failingRoles: background.failingRoles(),
     startedAt,

@@ -13,7 +13,6 @@ export type ReplayMany = {
   limit: number
   /** Stops between two deliveries. */
   signal: AbortSignal
-  onProgress?: (done: number) => void
 }
 
 export type ReplayedMany = Replay & { failed: { delivery_id: string; message: string }[]; next_cursor: string | null }
@@ -27,7 +26,7 @@ const replaysAtOnce = 4
  */
 export async function replayMany(
   deps: LandingDeps,
-  { filters, dryRun, cursor, limit, signal, onProgress }: ReplayMany,
+  { filters, dryRun, cursor, limit, signal }: ReplayMany,
 ): Promise<ReplayedMany> {
   const all: ReplayedMany = { replayed: 0, changes: [], failed: [], next_cursor: cursor ?? null }
   let [done, bytes] = [0, 0]
@@ -46,7 +45,6 @@ export async function replayMany(
       all.changes.push(...changes)
       bytes += changes.reduce((sum, change) => sum + JSON.stringify(change).length, 0)
       done += some.length
-      onProgress?.(done)
       const isLast = at + some.length === places.length
       all.next_cursor = isLast ? null : (some.at(-1)?.cursor ?? null)
       // Bounds one answer: a change contains the rows before and after, outputs included.
