@@ -47,7 +47,7 @@ it("a model's page estimates, runs and shows the picture, with one click each", 
   expect(await page.locator('[hx-get]').count()).toBe(0)
   await expectGoodLooks(page, 'developer-request')
   await page.getByRole('link', { name: 'Requests', exact: true }).click()
-  await page.getByRole('img', { name: 'image' }).waitFor()
+  await page.getByRole('cell', { name: 'COMPLETED' }).waitFor()
   await expectGoodLooks(page, 'developer-requests')
   const rows = await provider.database.sql`select status, cost from provider.requests where account_id = 'studio'`
   expect(rows).toEqual([{ status: 'COMPLETED', cost: '4' }])
@@ -112,7 +112,6 @@ it('finds every other page whole: tabs, keys, faults, confirmations, the ledger,
     'webhooks-of-account': '/deliveries?account=studio',
     faults: `/keys/${key.id}/faults`,
     revoke: `/keys/${key.id}/revoke`,
-    'switch-off': '/models/switch-off?slug=aurora-image&environment=live',
     ledger: '/ledger',
     audit: '/audit',
     'not-possible': '/accounts/nobody',

@@ -52,15 +52,13 @@ export function accountPage(read: Account, current: AccountTab, body: Markup): M
     ${body}`
 }
 
-type KeysView = { keys: readonly KeyListing[]; lastRequests: ReadonlyMap<string, string>; pages: Markup }
-
-export function keysTab(account: string, { pages, ...view }: KeysView): Markup {
+export function keysTab(account: string, keys: readonly KeyListing[], pages: Markup): Markup {
   return html`<section class="card">
       <p class="soft">
         Send an API key with each request. The whole key, and the secret that signs its webhooks, are shown once, when
         it is created.
       </p>
-      ${keyTable(view)} ${pages}</section>
+      ${keyTable(keys)} ${pages}</section>
     <section class="card">${newKeyForm(account)}</section>`
 }
 
@@ -80,7 +78,7 @@ export function ledgerTab(account: string, entries: readonly EntryRow[], pages: 
       ${movementTable(entries)} ${pages}</section>`
 }
 
-function keyTable({ keys, lastRequests }: Omit<KeysView, 'pages'>): Markup {
+function keyTable(keys: readonly KeyListing[]): Markup {
   const rows = keys.map(({ id, name, environment, scopes, hint, faults, created_at, revoked_at }) => [
     name,
     environment,
@@ -89,7 +87,7 @@ function keyTable({ keys, lastRequests }: Omit<KeysView, 'pages'>): Markup {
     faults === null
       ? ''
       : html`<span class="mono">${Object.entries(faults).map(([fault, value]) => `${fault}=${value} `)}</span>`,
-    html`${moment(created_at)}<div class="soft">${lastRequests.has(id) ? html`last request ${moment(lastRequests.get(id))}` : 'no recent request'}</div>`,
+    moment(created_at),
     html`<div class="inline">
       ${revoked_at === null ? html`<a class="button quiet" href="/keys/${id}/revoke">Revoke…</a>` : html`revoked ${moment(revoked_at)}`}
       ${environment === 'sandbox' && revoked_at === null ? html`<a class="button quiet" href="/keys/${id}/faults">Faults…</a>` : ''}

@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { confirmation, moment, numbers, table } from '../../platform/pages/parts.ts'
+import { moment, numbers, table } from '../../platform/pages/parts.ts'
 import type { LedgerCheck } from '../accounts/ledger.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
@@ -52,20 +52,6 @@ export function modelsPage(models: readonly ModelListing[], catalog: Catalog): M
       <span class="soft">Choose a model to run it. Credits are reserved on a live submit and refunded on failure. The sandbox is free.</span>
     </div>
     <section class="card">${table({ label: 'Models', columns, rows, empty })}</section>`
-}
-
-export function switchOffPage({ slug, name }: ModelListing, environment: string): Markup {
-  return html`<h1>Models</h1>${confirmation({
-    title: `Switch off ${name} (${slug}) in ${environment}?`,
-    what: html`<p>Submits with ${environment} keys are answered 404 until it is switched on again. Queued and running requests continue.</p>`,
-    confirm: {
-      path: '/models',
-      label: `Switch off in ${environment}`,
-      tone: 'danger',
-      fields: { slug, environment, enabled: 'false' },
-    },
-    back: `/models/${encodeURIComponent(slug)}`,
-  })}`
 }
 
 export function ledgerPage({ ok, accounts, entries, problems }: LedgerCheck): Markup {

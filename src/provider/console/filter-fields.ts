@@ -6,15 +6,12 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import { plainWords } from '../../platform/plain-words.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 
-/** A field that was left empty is no filter. */
-const given = (text: string) => text || undefined
-
-/** Any text of a form field. */
+/** Any text of a form field. A field that was left empty is no filter. */
 export const textSchema = z
   .string('must be given once')
   .trim()
   .max(100, 'must have at most 100 characters')
-  .transform(given)
+  .transform((text) => text || undefined)
   .optional()
 
 /** One of several choices. */
@@ -24,15 +21,6 @@ export function choiceOf<const T extends string>(choices: readonly T[]) {
     .transform((text) => choices.find((choice) => choice === text))
     .optional()
 }
-
-const localTime = z.iso.datetime({ local: true })
-const noInstant = 'must be a time like 2026-01-31T03:00, in UTC and since 1970'
-/** The text of a date and time field, in UTC. */
-export const instantSchema = z
-  .string(noInstant)
-  .refine((text) => text === '' || (localTime.safeParse(text).success && text >= '1970'), noInstant)
-  .transform(given)
-  .optional()
 
 /** Where a page of a list ended: microseconds since 1970 and an id. */
 export const cursorSchema = z

@@ -2,7 +2,7 @@ import type { Express } from 'express'
 import { html } from 'hono/html'
 import type { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { pageLinks, tabs } from '../../platform/pages/parts.ts'
+import { pageLinks } from '../../platform/pages/parts.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import { capital, filtersIn } from './filter-fields.ts'
 import type { NewestPage } from './newest-first.ts'
@@ -13,11 +13,8 @@ type Wanted = { q?: string | undefined; account?: string | undefined; before?: u
 /** A list with filters. `W` is the parsed query of its address. */
 export type List<W extends Wanted, Row> = {
   path: string
-  title: string
   heading: string
   schema: z.ZodType<W>
-  /** The filter that the tabs choose. */
-  tabs: { name: keyof W & string; choices: readonly string[] }
   /** The other fields of the form, beside the account. */
   fields: (wanted: W) => Markup
   /** The kinds of ids that `find` searches. */
@@ -29,16 +26,15 @@ export type List<W extends Wanted, Row> = {
   table: (rows: readonly Row[], empty: string) => Markup
 }
 
-/** Shows a list: tabs, a form for its filters, a search by id, and pages of rows, newest first. */
+/** Shows a list: a form for its filters, a search by id, and pages of rows, newest first. */
 export function showList<W extends Wanted, Row>(app: Express, show: Show, list: List<W, Row>): void {
-  const { path, title, heading, schema, tabs: by, fields, ids, table } = list
+  const { path, heading, schema, fields, ids, table } = list
   app.get(path, async (req, res) => {
     const wanted = filtersIn(req, schema)
     const { before, q = '', ...filters } = wanted
     const { rows, older, none } = await search(wanted, list)
-    const page = html`<h1>${heading}</h1> ${choiceTabs(path, by, filters)}
+    const page = html`<h1>${heading}</h1>
       <form class="inline" method="get" action="${path}">
-        <input type="hidden" name="${by.name}" value="${wanted[by.name]}" />
         <label>Account <input name="account" value="${wanted.account}" /></label>
         ${fields(wanted)}
         <label><button>Show</button></label>
@@ -52,7 +48,7 @@ export function showList<W extends Wanted, Row>(app: Express, show: Show, list: 
       <section class="card">
         ${table(rows, none)} ${listPages(path, filters, { isFirst: before === undefined, older })}
       </section>`
-    show(req, res, title, page)
+    show(req, res, heading, page)
   })
 }
 
@@ -73,16 +69,6 @@ async function search<W extends Wanted, Row>(wanted: W, { ids, nothing, find, re
   return { rows, older, none }
 }
 
-/** The states of a list as tabs. They keep the other filters. */
-function choiceTabs(path: string, { name, choices }: { name: string; choices: readonly string[] }, filters: object) {
-  const tab = (choice: string | undefined) => {
-    const label = choice === undefined ? 'All' : capital(choice.toLowerCase()).replace('_', ' ')
-    const href = linkTo(path, { ...filters, [name]: choice })
-    return { label, href, current: Reflect.get(filters, name) === choice }
-  }
-  return tabs(`By ${name}`, [undefined, ...choices].map(tab))
-}
-
 type Place = { isFirst: boolean; older: string | undefined }
 
 /** Links to the next page of a list and back to the first, with the same filters. */
@@ -94,7 +80,7 @@ export function listPages(path: string, filters: object, { isFirst, older }: Pla
 }
 
 /** An address with those filters that are given. */
-export function linkTo(path: string, filters: object): string {
+function linkTo(path: string, filters: object): string {
   const given = Object.entries(filters).flatMap(([name, value]) => (value ? [[name, String(value)] as const] : []))
   return `${path}?${new URLSearchParams(Object.fromEntries(given)).toString()}`
 }

@@ -53,11 +53,10 @@ export function modelPage(view: ModelView): Markup {
 }
 
 function modelSwitch(slug: string, environment: Environment, enabled: boolean): Markup {
-  const off = new URLSearchParams({ slug, environment }).toString()
-  const on = { slug, environment, enabled: 'true' }
+  const label = `Switch ${enabled ? 'off' : 'on'} in ${environment}`
+  const fields = { slug, environment, enabled: String(!enabled) }
   return html`<div class="inline">
-    ${badge(enabled ? 'on' : 'off')}
-    ${enabled ? html`<a href="/models/switch-off?${off}">Switch off in ${environment}…</a>` : action({ path: '/models', label: `Switch on in ${environment}`, tone: 'quiet', fields: on })}
+    ${badge(enabled ? 'on' : 'off')} ${action({ path: '/models', label, tone: enabled ? 'danger' : 'quiet', fields })}
   </div>`
 }
 

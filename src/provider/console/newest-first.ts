@@ -20,8 +20,6 @@ export type NewestSearch = {
   table: SQL
   /** The columns of `t` that `wanted` needs, with id and created_at. */
   columns: StringChunk | SQL
-  /** A condition on `t` that the index serves. */
-  bounds?: SQL
   /** The condition on a row of `looked`; undefined for all rows. */
   wanted: SQL | undefined
   /** The rows of a page, with id and created_at, from the ids in `wanted`. */
@@ -32,7 +30,7 @@ export type NewestSearch = {
  * The rows that one page searches for matches (docs/provider.md). At half, rare matches take twice as many pages; at
  * double, each such page takes twice as long.
  */
-export const searchedRows = 20_000
+const searchedRows = 20_000
 
 const placeOf = (row: SQL) => sql`(extract(epoch from ${row}.created_at) * 1000000)::bigint || '_' || ${row}.id`
 
@@ -41,7 +39,7 @@ const placeOf = (row: SQL) => sql`(extract(epoch from ${row}.created_at) * 10000
  * ends at the last of them, and the next page continues there. Without `nulls last`, Postgres would not use the index.
  */
 export async function searchNewest<Row>(db: Database, search: NewestSearch): Promise<NewestPage<Row>> {
-  const { account, before, table, columns, bounds = sql``, wanted, rows: read } = search
+  const { account, before, table, columns, wanted, rows: read } = search
   const depth = wanted ? searchedRows : rowsShown + 1
   const isMine = account === undefined ? sql`` : sql`and t.account_id = ${account}`
   const isOlder =
@@ -52,7 +50,7 @@ export async function searchNewest<Row>(db: Database, search: NewestSearch): Pro
   type Found = { rows: (Row & { place: string })[] | null; horizon: string | null; is_known: boolean }
   const found = await db.execute<Found>(sql`
     with looked as (
-      select ${columns} from ${table} t where true ${isMine} ${bounds} ${isOlder}
+      select ${columns} from ${table} t where true ${isMine} ${isOlder}
       order by t.created_at desc nulls last, t.id desc nulls last limit ${depth}::int
     ), wanted as (
       select id from looked where ${wanted ?? sql`true`} order by created_at desc, id desc limit ${rowsShown + 1}::int

@@ -7,7 +7,7 @@ import { listedRows } from '../accounts/keys.ts'
 import * as schema from '../domain/schema.ts'
 import { type Environment, ledgerEntries } from '../domain/schema.ts'
 import { type DeliveryListing, listedColumns, type Standing, standingOf } from '../webhooks/delivery-history.ts'
-import { type NewestPage, type NewestSearch, rowsShown, searchedRows, searchNewest } from './newest-first.ts'
+import { type NewestPage, type NewestSearch, rowsShown, searchNewest } from './newest-first.ts'
 
 const a = columnsOf(schema.accounts, 'a')
 const apiKeys = columnsOf(schema.apiKeys)
@@ -50,16 +50,6 @@ export async function listAccounts(db: Database): Promise<AccountRow[]> {
         from unfinished group by account_id
     ) u on u.account_id = ${a.id}
     order by ${a.created_at} desc, ${a.id} limit ${listedRows}::int`)
-}
-
-/** Returns the time of the last request of each key, found among the newest requests of the account. */
-export async function readLastRequests(db: Database, account: string): Promise<Map<string, string>> {
-  const rows = await db.execute<{ api_key_id: string; at: string }>(sql`
-    select api_key_id, max(created_at) as at from (
-      select ${list(r, 'api_key_id', 'created_at')} from provider.requests r where ${r.account_id} = ${account}
-      order by ${r.created_at} desc nulls last, ${r.id} desc nulls last limit ${searchedRows}::int
-    ) as newest group by api_key_id`)
-  return new Map(rows.map(({ api_key_id, at }) => [api_key_id, at]))
 }
 
 const { id, book, kind, amount, request_id, created_at } = ledgerEntries
@@ -114,7 +104,7 @@ const ofRequest = [
   'completed_at',
 ] as const
 
-type RequestRow = RowOf<typeof schema.requests, (typeof ofRequest)[number]> & {
+export type RequestRow = RowOf<typeof schema.requests, (typeof ofRequest)[number]> & {
   account: string
   key_name: string
 }
@@ -132,9 +122,6 @@ export async function readRequest(db: Database, id: string): Promise<RequestDeta
   return row
 }
 
-/** `thumbnail` is the link of its first picture. */
-export type ListedRequest = RequestRow & { thumbnail: string | null }
-
 type RequestFilter = Pick<NewestSearch, 'account' | 'before'> & {
   model?: string | undefined
   status?: RequestStatus | undefined
@@ -144,11 +131,11 @@ type RequestFilter = Pick<NewestSearch, 'account' | 'before'> & {
 export async function searchRequests(
   db: Database,
   { model, status, environment, ...page }: RequestFilter,
-): Promise<NewestPage<ListedRequest>> {
+): Promise<NewestPage<RequestRow>> {
   const conditions = Object.entries({ model, status, environment }).flatMap(([name, value]) =>
     value === undefined ? [] : [sql`looked.${new StringChunk(name)} = ${value}`],
   )
-  return searchNewest<ListedRequest>(db, {
+  return searchNewest<RequestRow>(db, {
     ...page,
     table: sql`provider.requests`,
     columns: list(t, 'id', 'created_at', 'model', 'status', 'environment'),
@@ -158,8 +145,8 @@ export async function searchRequests(
 }
 
 /** Finds a request by its id, with one index probe, or by its Idempotency-Key, with two probes for each account. */
-export async function findRequests(db: Database, id: string): Promise<ListedRequest[]> {
-  return await db.execute<ListedRequest>(sql`
+export async function findRequests(db: Database, id: string): Promise<RequestRow[]> {
+  return await db.execute<RequestRow>(sql`
     with wanted as (
       select ${id}::uuid as id
       union
@@ -175,33 +162,22 @@ export async function findRequests(db: Database, id: string): Promise<ListedRequ
 
 function rowsOf(wanted: SQL): SQL {
   return sql`
-    select ${requestColumns}, left(${r.output} #>> '{images,0,url}', 2048) as thumbnail
+    select ${requestColumns}
     from ${wanted} w join provider.requests r on ${r.id} = w.id
     left join provider.api_keys k on ${k.id} = ${r.api_key_id}`
 }
 
-type DeliveryFilter = Pick<NewestSearch, 'account' | 'before'> & {
-  state?: Standing | undefined
-  model?: string | undefined
-  /** The time of creation, in UTC: from `since`, before `until`. */
-  since?: string | undefined
-  until?: string | undefined
-}
+type DeliveryFilter = Pick<NewestSearch, 'account' | 'before'> & { state?: Standing | undefined }
 
 export async function searchDeliveries(
   db: Database,
-  { state, model, since, until, ...page }: DeliveryFilter,
+  { state, ...page }: DeliveryFilter,
 ): Promise<NewestPage<DeliveryListing>> {
-  const isOfModel = sql`exists (select from provider.requests
-    where ${requests.id} = looked.request_id and ${requests.model} = ${model ?? null})`
-  const conditions = [state && sql`looked.standing = ${state}`, model && isOfModel].filter((each) => !!each)
   return searchNewest<DeliveryListing>(db, {
     ...page,
     table: sql`provider.deliveries`,
     columns: sql`t.id, t.request_id, t.created_at, ${standingOf(deliveries)} as standing`,
-    bounds: sql`${since ? sql`and t.created_at >= ${since}::timestamp at time zone 'UTC'` : sql``}
-      ${until ? sql`and t.created_at < ${until}::timestamp at time zone 'UTC'` : sql``}`,
-    wanted: conditions.length === 0 ? undefined : sql.join(conditions, sql` and `),
+    wanted: state && sql`looked.standing = ${state}`,
     rows: sql`select ${listedColumns} from wanted w join provider.deliveries d on ${d.id} = w.id`,
   })
 }

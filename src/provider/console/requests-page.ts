@@ -4,13 +4,12 @@ import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { action, table, moment, time } from '../../platform/pages/parts.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
-import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
 import type { ConsoleDeps } from './actions.ts'
 import { choice, choiceOf, cursorSchema, textSchema } from './filter-fields.ts'
 import { showList } from './list-page.ts'
 import { accountLink, badge, isUnfinished, requestLink, type Show, chargeOf } from './parts.ts'
-import { findRequests, type ListedRequest, searchRequests } from './reads.ts'
+import { findRequests, type RequestRow, searchRequests } from './reads.ts'
 
 const schema = z.object({
   account: textSchema,
@@ -24,31 +23,26 @@ const schema = z.object({
 export function showRequests(app: Express, { db, catalog, clock }: ConsoleDeps, show: Show): void {
   showList(app, show, {
     path: '/requests',
-    title: 'Requests',
     heading: 'Requests',
     schema,
-    tabs: { name: 'status', choices: requestStatuses },
-    fields: ({ model, environment }) =>
-      html`${choice('model', model, [...catalog().keys()])}${choice('environment', environment, environments)}`,
+    fields: ({ model, status, environment }) =>
+      html`${choice('model', model, [...catalog().keys()])} ${choice('status', status, requestStatuses)}
+      ${choice('environment', environment, environments)}`,
     ids: 'request id or Idempotency-Key',
     find: (id) => findRequests(db, id),
     read: (wanted) => searchRequests(db, wanted),
     nothing: 'No request.',
-    table: (rows, none) => requestTable(rows, { catalog: catalog(), now: clock() }, none),
+    table: (rows, none) => requestTable(rows, clock(), none),
   })
 }
 
-/** The catalog gives the kind of media of each model. */
-type ListView = { catalog: Catalog; now: Date }
-
-function requestTable(requests: readonly ListedRequest[], { catalog, now }: ListView, empty: string): Markup {
+function requestTable(requests: readonly RequestRow[], now: Date, empty: string): Markup {
   const rows = requests.map((request) => {
-    const { id, account, status, progress } = request
+    const { id, account, key_name: key, status, progress } = request
     return [
-      kindOf(catalog.get(request.model)?.type ?? 'unknown', request.thumbnail),
       requestLink(id),
       html`<span class="cut short" title="${account}">${accountLink(account)}</span>`,
-      html`<span class="cut short" title="${request.key_name}">${request.key_name}</span>`,
+      html`<span class="cut short" title="${key}">${key}</span>`,
       request.environment,
       request.model,
       html`${badge(status)}${status === 'IN_PROGRESS' ? html` ${progress} %` : ''}`,
@@ -58,15 +52,8 @@ function requestTable(requests: readonly ListedRequest[], { catalog, now }: List
       isUnfinished(status) ? action({ path: `/requests/${id}/cancel`, label: 'Cancel', tone: 'danger' }) : '',
     ]
   })
-  const first = ['Kind', 'Request', 'Account', 'Key', 'Environment', 'Model', 'Status']
+  const first = ['Request', 'Account', 'Key', 'Environment', 'Model', 'Status']
   const columns = [...first, { head: 'Charge', kind: 'number' }, 'Submitted', 'Ended', ''] as const
   const asOf = rows.length === 0 ? '' : html`<p class="soft">As of ${time(now.toISOString())} UTC.</p>`
   return html`${table({ label: 'Requests', columns, rows, empty })}${asOf}`
-}
-
-function kindOf(kind: string, thumbnail: string | null): Markup {
-  const isShown = thumbnail !== null && /^https?:/.test(thumbnail)
-  return isShown
-    ? html`<img class="thumbnail" src="${thumbnail}" alt="${kind}" width="40" height="40" loading="lazy" />`
-    : html`${kind}`
 }

@@ -9,7 +9,6 @@ import { footer, type Markup, page, pageAssets, pageHeaders, sendPage } from '..
 import { requestIdSchema } from '../../wire/schemas.ts'
 import { readAccount } from '../api/account.ts'
 import { sessions } from '../domain/console-schema.ts'
-import { environments } from '../domain/schema.ts'
 import { listAudit } from '../operating/audit.ts'
 import * as commands from '../operating/commands.ts'
 import {
@@ -24,7 +23,7 @@ import {
   revokePage,
 } from './account-pages.ts'
 import { accountActions, type ConsoleDeps, refuseNul } from './actions.ts'
-import { ledgerPage, modelsPage, switchOffPage } from './activity-pages.ts'
+import { ledgerPage, modelsPage } from './activity-pages.ts'
 import { auditPage } from './audit-page.ts'
 import { showDeliveryList } from './deliveries-page.ts'
 import { showDeliveries } from './delivery-page.ts'
@@ -32,7 +31,7 @@ import { listPages } from './list-page.ts'
 import { showModels } from './model-routes.ts'
 import { rowsShown } from './newest-first.ts'
 import { accountPath, type Show } from './parts.ts'
-import { listAccounts, listEntries, readLastRequests } from './reads.ts'
+import { listAccounts, listEntries } from './reads.ts'
 import { showRequest } from './request-page.ts'
 import { showRequests } from './requests-page.ts'
 
@@ -106,12 +105,6 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
       throw new HttpError(404, 'not_found', 'there is no such key, or it is already revoked')
     show(req, res, 'Revoke', revokePage(key))
   })
-  app.get('/models/switch-off', async (req, res) => {
-    const wanted = z.object({ slug: z.string(), environment: z.enum(environments) }).safeParse(req.query)
-    const model = (await commands.listModels(deps)).find(({ slug }) => slug === wanted.data?.slug)
-    if (!wanted.success || model === undefined) throw new HttpError(404, 'not_found', 'there is no such model')
-    show(req, res, 'Switch off', switchOffPage(model, wanted.data.environment))
-  })
   app.get('/audit', async (req, res) => {
     const target = z.string().min(1).optional().catch(undefined).parse(req.query['target'])
     const before = rowNumber.parse(req.query['before'])
@@ -134,11 +127,7 @@ async function accountTab(deps: ConsoleDeps, req: Request, account: string, tab:
     case 'keys': {
       const before = requestIdSchema.safeParse(given).data
       const keys = await commands.listKeys(deps, { account, before, limit: rowsShown })
-      return keysTab(account, {
-        keys,
-        lastRequests: await readLastRequests(db, account),
-        pages: pages(olderThan(keys)),
-      })
+      return keysTab(account, keys, pages(olderThan(keys)))
     }
     case 'ledger': {
       const entries = await listEntries(db, account, rowNumber.parse(given), rowsShown)

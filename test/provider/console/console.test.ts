@@ -67,7 +67,7 @@ describe('the developer console', () => {
     expect((await get('/accounts/reloads')).body.split('/revoke"')).toHaveLength(2)
   })
 
-  it('asks before it switches a model off or revokes a key, and names the environment', async () => {
+  it('asks before it revokes a key, and names the environment', async () => {
     const key = await provider.createKey({ account: 'asked', environment: 'live' })
     const account = await get('/accounts/asked')
     expect(account.body).toContain(`href="/keys/${key.id}/revoke"`)
@@ -75,8 +75,6 @@ describe('the developer console', () => {
     expect(revoke.body).toContain('Revoke the live key')
     expect((await provider.call('GET', '/v1/account', { key: key.api_key })).status).toBe(200)
     expect((await get('/models/lyra-audio')).body.split('Switch off in')).toHaveLength(3)
-    const off = await get('/models/switch-off?slug=lyra-audio&environment=live')
-    expect(off.body).toContain('Switch off in live')
     const form = { slug: 'lyra-audio', environment: 'live' }
     const switched = await post('/models', { ...form, enabled: 'false' })
     expect(switched.headers.get('location')).toBe('/models/lyra-audio')
@@ -123,10 +121,6 @@ describe('the developer console', () => {
       key: key.api_key,
       body: { input: { prompt: '<script>alert(1)</script>' } },
     })
-    const unused = await provider.createKey({ account: 'slow', name: 'unused' })
-    const keys = (await get('/accounts/slow')).body
-    const rows = `no recent request[^]*/keys/${unused.id}/revoke[^]*last request <time[^]*/keys/${key.id}/revoke`
-    expect(keys).toMatch(new RegExp(rows))
     const page = await get(`/requests/${body.request_id}`)
     expect(page.body).not.toContain('<script>alert')
     expect(page.body).toContain('&lt;script&gt;')

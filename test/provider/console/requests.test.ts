@@ -81,7 +81,6 @@ describe('the list of requests', () => {
     for (const q of [body.request_id, idempotencyKey, ` ${idempotencyKey.toUpperCase()} `]) {
       const page = await get(`/requests?${new URLSearchParams({ q }).toString()}`)
       expect(idsIn(page.body)).toEqual([body.request_id])
-      expect(page.body).toMatch(/<img class="thumbnail" src="http[^"]+\.webp" alt="image"/)
       expect(page.body).toMatch(/data-ago><span[^]*As of <time datetime="2/)
     }
     expect(idsIn((await get(`/requests?q=${randomUUID()}`)).body)).toEqual([])
