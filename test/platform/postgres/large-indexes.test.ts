@@ -1,47 +1,15 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { prepareSchema } from '../../../src/platform/postgres/await-postgres.ts'
-import { migrate, type Migrations } from '../../../src/platform/postgres/migrate.ts'
-import { usualServers, withTestDatabase, type TestDatabase, type TestServer } from '../../support/database.ts'
+import { migrate } from '../../../src/platform/postgres/migrate.ts'
+import { usualServers, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { watchedLogger } from '../support/watched-logger.ts'
-import { breakpoint, folderOf, writeMigrations } from './support/migration-folder.ts'
+import { first, index, indexes, made, rows, withLargeTable } from './support/large-table.ts'
+import { folderOf } from './support/migration-folder.ts'
 
-const rows = 1200
-/** A page for each row, and an index that takes a millisecond for each: some ten megabytes and two seconds. */
-const first = [
-  `create function probe.slow(n int) returns int language plpgsql immutable as $$ begin perform pg_sleep(0.001); return n; end $$;`,
-  `create table probe.rows (n int, at timestamptz default now(), filler text default repeat('x', 5000));`,
-  `create table probe.days (n int, at timestamptz default now(), filler text default repeat('x', 5000)) partition by range (n);`,
-  `create table probe.days_1 partition of probe.days for values from (0) to (${rows / 2});`,
-  `create table probe.days_2 partition of probe.days for values from (${rows / 2}) to (${rows});`,
-  `alter table probe.rows alter filler set storage plain;`,
-  `alter table probe.days_1 alter filler set storage plain;`,
-  `alter table probe.days_2 alter filler set storage plain;`,
-].join(breakpoint)
-const index = (table: string) =>
-  `CREATE INDEX "${table}_slow" ON "probe"."${table}" USING btree (probe.slow(n)) WHERE n >= 0;`
+// test/release/large-indexes.test.ts interrupts the build, and starts several at once.
 
-async function withLargeTable(table: 'rows' | 'days', server?: TestServer) {
-  const database = await withTestDatabase(server)
-  const folder = await folderOf(first)
-  const at: Migrations = { url: database.url, schema: 'probe', folder }
-  await migrate(at)
-  await database.sql.unsafe(`insert into probe.${table} (n) select generate_series(0, ${rows - 1})`)
-  await writeMigrations(folder, first, `alter table probe.${table} add column more int;${breakpoint}${index(table)}`)
-  return { ...database, at }
-}
-
-/** The index and those of its partitions, each with whether it is valid. */
-const indexes = ({ sql }: TestDatabase) => sql`
-  select c.relname as name, i.indisvalid as valid from pg_index i join pg_class c on c.oid = i.indexrelid
-  where c.relnamespace = 'probe'::regnamespace and c.relname like '%slow%' order by 1`
-const building = ({ sql }: TestDatabase) => sql<{ pid: number; phase: string }[]>`
-  select pid, phase from pg_stat_progress_create_index where datid = (select oid from pg_database where datname = current_database())`
-const made = {
-  rows: [{ name: 'rows_slow', valid: true }],
-  days: ['days_1_days_slow', 'days_2_days_slow', 'days_slow'].map((name) => ({ name, valid: true })),
-}
 const sampleMs = 50
 
 describe.each(usualServers)('an index of a large table, on the %s server', (server) => {
@@ -77,36 +45,6 @@ describe.each(usualServers)('an index of a large table, on the %s server', (serv
   })
 })
 
-it.each([
-  ['rows', /waiting for old snapshots/],
-  ['days', /building index/],
-] as const)(
-  'an index of large %s that was interrupted while %s is made by the next try, and nothing is left of the first',
-  { timeout: 120_000 },
-  async (table, phase) => {
-    const database = await withLargeTable(table)
-    const { sql, at } = database
-    const reader = await sql.reserve()
-    if (phase.test('waiting for old snapshots')) await reader.unsafe('begin isolation level repeatable read; select 1')
-    const failing = expect(migrate(at)).rejects.toThrow()
-    const pid = await eventually(
-      async () => (await building(database)).find((one) => phase.test(one.phase))?.pid,
-      30_000,
-    )
-    await sql`select pg_terminate_backend(${pid})`
-    await failing
-    await reader.unsafe('rollback')
-    reader.release()
-    // The migration's own statements are applied once.
-    expect(await sql`select count(*)::int as n from probe.migrations`).toEqual([{ n: 2 }])
-    expect((await indexes(database)).filter(({ valid }) => !valid).length).toBeGreaterThan(0)
-
-    expect(await migrate(at)).toBe(0)
-    expect(await indexes(database)).toEqual(made[table])
-    expect(await sql`select count(*)::int as n from probe.migrations`).toEqual([{ n: 2 }])
-  },
-)
-
 it('a start does not wait for it', async () => {
   const database = await withLargeTable('rows')
   const { logger } = watchedLogger()
@@ -115,20 +53,6 @@ it('a start does not wait for it', async () => {
   expect(await database.sql`select count(*)::int as n from probe.migrations`).toEqual([{ n: 2 }])
   expect(await indexes(database)).not.toEqual(made.rows)
   await eventually(async () => (await indexes(database))[0]?.['valid'] === true)
-})
-
-it('is built once by four concurrent migrations', async () => {
-  const database = await withLargeTable('rows')
-  const pids = new Set<number>()
-  let isOver = false
-  const all = Promise.all(Array.from({ length: 4 }, () => migrate(database.at))).finally(() => (isOver = true))
-  while (!isOver) {
-    for (const { pid } of await building(database)) pids.add(pid)
-    await delay(20)
-  }
-  await all
-  expect(pids.size).toBe(1)
-  expect(await indexes(database)).toEqual(made.rows)
 })
 
 it('of a small table is built by the migration itself, and not again after a later migration dropped it', async () => {

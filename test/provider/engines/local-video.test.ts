@@ -20,8 +20,8 @@ async function film(input: Record<string, unknown>) {
 describe('local-video', () => {
   const clips: [input: { duration: number } & Record<string, unknown>, width: number, height: number][] = [
     [{ duration: long ? 7 : 1, resolution: '480p', aspect_ratio: '9:16' }, 480, 854],
-    // Two pictures, one after the other. The longest takes a core a quarter of a minute.
-    [{ duration: long ? 30 : 12, resolution: '480p', aspect_ratio: 'adaptive', generate_audio: true }, 854, 480],
+    // Two pictures, one after the other: more than one takes nine seconds. The longest takes a core a quarter of a minute.
+    [{ duration: long ? 30 : 9, resolution: '480p', aspect_ratio: 'adaptive', generate_audio: true }, 854, 480],
     [{ duration: 4, resolution: '480p', aspect_ratio: '16:9' }, 854, 480],
     [{ duration: 4, resolution: '720p', aspect_ratio: '21:9', generate_audio: true }, 1680, 720],
     [{ duration: 4, resolution: '1080p', aspect_ratio: '1:1' }, 1080, 1080],
@@ -42,7 +42,7 @@ describe('local-video', () => {
       expect(progress).toEqual(progress.toSorted((a, b) => a - b))
       expect(progress.at(-1)).toBe(100)
       // The encoder tells its progress twice a second.
-      if (input.duration >= 12) expect(progress.some((percent) => percent > 25 && percent < 95)).toBe(true)
+      if (input.duration >= 9) expect(progress.some((percent) => percent > 25 && percent < 95)).toBe(true)
       const sound = 'generate_audio' in input ? 'with sound' : 'without sound'
       expect(reported[0]?.line).toBe(`making ${input.duration} s of ${width}x${height} ${sound}`)
     },

@@ -1,79 +1,9 @@
-import sharp from 'sharp'
 import { describe, expect, it } from 'vitest'
-import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
-import type { Reference } from '../../../src/provider/engines/engine.ts'
-import { createEngines } from '../../../src/provider/engines/registry.ts'
-import { encodeWav } from '../../../src/provider/engines/wav.ts'
-import { long } from '../../chaos/length.ts'
-import { fileOf, filesBelow, runEngine, videoOf } from './engine-run.ts'
-import { ffmpegOutput, frameAt, probe, toneIn } from './probe.ts'
+import { colourOf, colours, film, tone } from './clips.ts'
+import { frameAt, probe, toneIn } from './probe.ts'
 import { disc, likeness, referenceOf } from './reference-files.ts'
 
-// Each is made by the same engine. Long: all of them.
-const models = [...builtInCatalog().values()]
-  .filter(({ capabilities }) => capabilities.includes('image-to-video'))
-  .map(({ slug }) => slug)
-  .slice(0, long ? undefined : 1)
-
-async function film(references: Reference[], input: Record<string, unknown> = {}, slug = 'meridian-text-to-video') {
-  const model = builtInCatalog().get(slug) ?? expect.fail('no such model')
-  const engine = createEngines().get(model.engine) ?? expect.fail('no such engine')
-  const whole = { prompt: 'a quiet bay', duration: 4, resolution: '480p', aspect_ratio: '16:9', ...input }
-  const { output, mediaDir } = await runEngine(engine, { model: slug, input: whole, references })
-  const file = fileOf(mediaDir, videoOf(output).url)
-  expect(await filesBelow(mediaDir)).toHaveLength(1)
-  return { file, ...videoOf(output) }
-}
-
-/** A clip of plain colours, each shown for its seconds. */
-function colours(parts: readonly (readonly [colour: string, seconds: number])[], size = '320x180'): Promise<Buffer> {
-  const inputs = parts.flatMap(([colour, seconds]) => [
-    '-f',
-    'lavfi',
-    '-i',
-    `color=c=${colour}:s=${size}:r=25:d=${seconds}`,
-  ])
-  const encoded = ['-c:v', 'libx264', '-pix_fmt', 'yuv420p', '-f', 'mp4', '-movflags', 'frag_keyframe+empty_moov']
-  return ffmpegOutput([...inputs, '-filter_complex', `concat=n=${parts.length}`, ...encoded])
-}
-
-/** The main colour of a frame above its caption, by the strongest of red, green and blue. */
-async function colourOf(frame: Buffer): Promise<string> {
-  const { width = 1, height = 1 } = await sharp(frame).metadata()
-  const { channels } = await sharp(
-    await sharp(frame)
-      .extract({ left: Math.round(width / 3), top: Math.round(height / 4), width: 60, height: 60 })
-      .toBuffer(),
-  ).stats()
-  const means = channels.slice(0, 3).map(({ mean }) => mean)
-  return ['red', 'green', 'blue'][means.indexOf(Math.max(...means))] ?? ''
-}
-
-function tone(hertz: number, seconds: number): Buffer {
-  const pcm = Buffer.alloc(44_100 * seconds * 4)
-  for (let at = 0; at < pcm.length; at += 2)
-    pcm.writeInt16LE(Math.round(16_384 * Math.sin((2 * Math.PI * hertz * Math.floor(at / 4)) / 44_100)), at)
-  return encodeWav(pcm)
-}
-
-describe.each(models)('image-to-video with %s', (slug) => {
-  it('starts with the picture and then moves: two references give two recognisable clips', async () => {
-    const shape = { width: 854, height: 480 }
-    const [red, green] = await Promise.all([disc(shape), disc({ ...shape, ground: '#103010', ink: '#20ff60' })])
-    const fromRed = await film([await referenceOf(red, 'image_url')], { duration: 2 }, slug)
-    const fromGreen = await film([await referenceOf(green, 'image_url')], { duration: 2 }, slug)
-    expect(await likeness(await frameAt(fromRed.file, 0), red)).toBeGreaterThan(0.98)
-    expect(await likeness(await frameAt(fromGreen.file, 0), green)).toBeGreaterThan(0.98)
-    const [end, otherEnd] = [await frameAt(fromRed.file, 1.9), await frameAt(fromGreen.file, 1.9)]
-    expect(await likeness(end, red)).toBeGreaterThan(0.6)
-    expect(await likeness(otherEnd, green)).toBeGreaterThan(0.6)
-    expect(await likeness(end, green)).toBeLessThan(0.3)
-    // The camera moves, so the end differs more from an earlier frame than from a later one.
-    const [earlier, later] = [await frameAt(fromRed.file, 1.2), await frameAt(fromRed.file, 1.8)]
-    expect(await likeness(end, earlier)).toBeLessThan(0.995)
-    expect(await likeness(end, later)).toBeGreaterThan((await likeness(end, earlier)) + 0.003)
-  })
-})
+// test/release/video-references.test.ts has the other shapes, lengths and numbers of references.
 
 describe('references of a clip', () => {
   it("share the clip's time in input order, first frame and length included", async () => {
@@ -92,66 +22,6 @@ describe('references of a clip', () => {
     for (const at of [1.1, 1.3, 1.5, 1.9]) shown.push(await colourOf(await frameAt(file, at)))
     expect(shown).toEqual(['blue', 'blue', 'green', 'green'])
   })
-
-  it.runIf(long)('are cut if longer than their share, and otherwise play in full', async () => {
-    const longer = await film([
-      await referenceOf(
-        await colours([
-          ['blue', 3],
-          ['green', 10],
-        ]),
-        'video_urls',
-      ),
-    ])
-    const shorter = await film([
-      await referenceOf(
-        await colours([
-          ['blue', 1],
-          ['green', 0.2],
-        ]),
-        'video_urls',
-      ),
-    ])
-    const colourAt = async ({ file }: { file: string }, seconds: number) => colourOf(await frameAt(file, seconds))
-    expect([await colourAt(longer, 0), await colourAt(longer, 2.9), await colourAt(longer, 3.1)]).toEqual([
-      'blue',
-      'blue',
-      'green',
-    ])
-    expect([await colourAt(shorter, 0), await colourAt(shorter, 0.9), await colourAt(shorter, 1.1)]).toEqual([
-      'blue',
-      'blue',
-      'green',
-    ])
-  })
-
-  const most = 30
-  it.runIf(long)(`may be ${most} pictures`, async () => {
-    const inks = ['#ff0000', '#00ff00', '#0000ff']
-    const pictures = await Promise.all(inks.map((ink) => disc({ width: 64, height: 36, ground: ink, ink })))
-    const references = Array.from({ length: most }, (_, at) =>
-      referenceOf(pictures[at % 3] ?? Buffer.alloc(0), 'image_urls', at),
-    )
-    const { file } = await film(await Promise.all(references))
-    const shown = []
-    for (const at of [0, 1, 2, most - 3, most - 2, most - 1])
-      shown.push(await colourOf(await frameAt(file, (Math.floor((at * 96) / most) + 1) / 24)))
-    expect(shown).toEqual(['red', 'green', 'blue', 'red', 'green', 'blue'])
-  })
-
-  const shapes = [
-    ['a square video', () => colours([['blue', 1]], '128x128'), 'video_urls', { width: 480, height: 480 }],
-    ['a tall picture', () => disc({ width: 300, height: 400 }), 'image_url', { width: 480, height: 640 }],
-    ['a wide picture', () => disc({ width: 900, height: 100 }), 'image_urls', { width: 1120, height: 480 }],
-  ] as const
-  it.each(shapes.slice(0, long ? undefined : 1))(
-    'give an adaptive clip the shape of %s',
-    async (_what, bytes, field, size) => {
-      expect(
-        await film([await referenceOf(await bytes(), field)], { aspect_ratio: 'adaptive', duration: 1 }),
-      ).toMatchObject(size)
-    },
-  )
 })
 
 describe('reference sounds', () => {
@@ -167,20 +37,4 @@ describe('reference sounds', () => {
     expect(await toneIn(file, 700)).toBeLessThan(0.01)
     expect((await probe(file)).audio).toMatch(/^aac .*44100 Hz, stereo/)
   })
-
-  it.runIf(long)('are left out if no sound is requested; generated music does not contain them', async () => {
-    const reference = await referenceOf(tone(440, 1), 'audio_urls')
-    expect((await probe((await film([reference], { duration: 1 })).file)).audio).toBeUndefined()
-    const { file } = await film([], { generate_audio: true, duration: 2 })
-    expect(await toneIn(file, 1000)).toBeLessThan(0.1)
-  })
-})
-
-it.runIf(long)('gives the same bytes for the same references', async () => {
-  const references = [
-    await referenceOf(await disc(), 'image_url'),
-    await referenceOf(await colours([['blue', 1]]), 'video_urls'),
-  ]
-  const [one, other] = [await film(references, { duration: 1 }), await film(references, { duration: 1 })]
-  expect(one.url.split('/').at(-1)).toBe(other.url.split('/').at(-1))
 })

@@ -5,9 +5,9 @@ import express from 'express'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { docsRouter } from '../../src/provider/api/api.ts'
+import { expectAccessible, openPage, shoot } from '../browser/support/console.ts'
 import { long } from '../chaos/length.ts'
 import { sharedBrowser } from '../support/browser.ts'
-import { expectAccessible, openPage, shoot } from './support/console.ts'
 
 let browser: Browser
 let server: http.Server

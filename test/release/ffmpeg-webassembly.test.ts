@@ -1,0 +1,3 @@
+import { describeDecoding, webAssembly } from '../platform/support/decoding.ts'
+
+describeDecoding('the WebAssembly build', webAssembly)
