@@ -1,8 +1,7 @@
 import { withDeadline } from '../../platform/deadline.ts'
 import type { Logger } from '../../platform/logger.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
+import { createPool, type Database } from '../../platform/postgres/postgres.ts'
 import { headOf, readFeed, type FeedPage, type FeedWanted } from '../queries/feed.ts'
-import { listenTo } from './listening.ts'
 
 export type FeedWatchDeps = { db: Database; databaseUrl: string; logger: Logger; signal: AbortSignal }
 
@@ -14,51 +13,44 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   /** Of these, the readers that also look each second. */
   const impatient = new Set<() => void>()
   let timer: NodeJS.Timeout | undefined
-  let looking = false
-  /** The newest position at the last look, and the number of notices before that look. */
+  let listening: Promise<void> | undefined
+  /** The newest position at the last look. */
   let head = 0
-  let noticesAtLook = 0
-  let notices = 0
   /** Counts known growths of the feed. A read that began before a growth is not shared with readers that it woke. */
   let growths = 0
   // The number of connections that reading the feed may take from other reads.
   const bounded = boundedBy(2, (page: FeedWanted) => readFeed(db, page))
   const readShared = shared(({ growths: _growths, ...page }: FeedWanted & { growths: number }) => bounded(page))
+  const readHead = shared(() => headOf(db))
+  signal.addEventListener('abort', () => clearInterval(timer))
 
   const wakeAll = () => {
     growths += 1
     for (const onGrown of waiting) onGrown()
   }
-  const listening = listenTo({
-    channel: 'mediadock_feed',
-    databaseUrl,
-    logger,
-    signal,
-    // The notice is only a hint to read: its content is not used, since any client may send one.
-    onNotice: () => {
-      notices += 1
-      wakeAll()
-    },
-  })
-  signal.addEventListener('abort', () => clearInterval(timer))
-
+  /** Opens the connection. If it cannot listen, the looks of each second find changes, and the next reader tries. */
+  const listen = async (): Promise<void> => {
+    const pool = createPool({ url: databaseUrl, max: 1 })
+    const close = () => void pool.close().catch(() => {})
+    signal.addEventListener('abort', close)
+    try {
+      // The notice is only a hint to read: its content is not used, since any client may send one.
+      await pool.client.listen('mediadock_feed', wakeAll)
+    } catch (error) {
+      logger.warn({ err: error }, 'LISTEN failed, polling for changes every second')
+      listening = undefined
+      close()
+    }
+  }
   const look = async () => {
     for (const onSecond of impatient) onSecond()
-    if (looking) return
-    looking = true
-    const before = notices
     try {
-      const newest = await headOf(db)
+      const newest = await readHead('head')
       if (newest === head) return
-      // A notice during the look may be about the change seen here, or about a later one.
-      if (newest > head && noticesAtLook === notices) listening.missed()
-      noticesAtLook = before
       head = newest
       wakeAll()
     } catch (error) {
       logger.warn({ err: error }, 'looking for changes failed, the next round tries again')
-    } finally {
-      looking = false
     }
   }
 
@@ -79,7 +71,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
       // changes.
       timer ??= setInterval(() => void look(), 1000)
       try {
-        await withDeadline(listening.start(), 1000, 'LISTEN').catch(() => {})
+        if (!signal.aborted) await withDeadline((listening ??= listen()), 1000, 'LISTEN').catch(() => {})
         while (!over.aborted) {
           const woken = new Promise<void>((resolve) => {
             wake = resolve

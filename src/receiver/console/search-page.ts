@@ -4,11 +4,14 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import { emptyState, moment, table } from '../../platform/pages/parts.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { find, findFiltersSchema, type Found } from '../queries/find.ts'
+import type { Request } from '../queries/requests.ts'
 import { arrivalsTable, deliveriesTable } from './deliveries/delivery-rows.ts'
+import { listTable, type ListColumn } from './parts/columns.ts'
 import { tryRead } from './parts/failures.ts'
-import { badge, card, foreign, problem, shortId, sourceLine } from './parts/parts.ts'
+import { badge, card, foreign, problem, shortId } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { queryOf } from './parts/url.ts'
+import { requestColumns } from './requests/requests-page.ts'
 import { quarantinedTable } from './requests/untracked-request.ts'
 
 const about =
@@ -16,7 +19,7 @@ const about =
 
 /** One search for every kind of id. A whole id opens its page at once. */
 export function searchRoutes(console: ConsoleDeps): Router {
-  const { db, clock, logger, settings } = console
+  const { db, clock, logger, settings, links } = console
   return Router().get('/search', async (req, res) => {
     const { q = '' } = queryOf(req)
     const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
@@ -27,7 +30,7 @@ export function searchRoutes(console: ConsoleDeps): Router {
     if (page !== undefined) return res.redirect(303, page)
     const body = html`<form class="filters" method="get" action="/search" role="search"><div class="fields">
         <label class="wide"><span>Search</span><input type="search" name="q" value="${q}" data-search autocomplete="off" spellcheck="false" /></label><button>Search</button></div></form>
-      ${read.ok ? read.value && results(read.value, q) : problem(read.problem)}`
+      ${read.ok ? read.value && results(read.value, q, requestColumns({ when, links })) : problem(read.problem)}`
     return sendConsolePage(console, res, { title: 'Search', about, status: read.status, body })
   })
 }
@@ -49,12 +52,12 @@ function pageOf({ requests, submits, deliveries, quarantined, arrivals }: Found,
   return paths.size === 1 ? [...paths][0] : undefined
 }
 
-function results(found: Found, q: string): Markup {
+function results(found: Found, q: string, columns: readonly ListColumn<Request>[]): Markup {
   const { requests, submits, deliveries, arrivals, quarantined } = found
   const part = (title: string, found: readonly unknown[], shown: () => Markup) =>
     found.length === 0 ? '' : card(title, shown())
   const parts = [
-    part('Requests', requests, () => requestsTable(requests)),
+    part('Requests', requests, () => listTable({ label: 'Requests', columns, items: requests })),
     part('Submits', submits, () => submitsTable(submits)),
     part('Deliveries', deliveries, () => deliveriesTable('Deliveries', deliveries)),
     part('Refused, kept in the quarantine', quarantined, () => quarantinedTable(quarantined)),
@@ -68,24 +71,6 @@ function results(found: Found, q: string): Markup {
 function nothingFound(q: string): Markup {
   const body = html`Nothing was found for <span class="mono">${foreign(q, 100)}</span>. A whole id that is not found never arrived here, or its delivery was pruned after RETENTION_DAYS. Of a webhook id, only the whole is found. If another service submitted the request, track it with <code>POST /api/requests</code>. The reconciler then polls it.`
   return card('No match', emptyState(body))
-}
-
-function requestsTable(requests: Found['requests']): Markup {
-  return table({
-    label: 'Requests',
-    columns: ['Request', 'State', 'Model', 'Key', 'Tracked', 'Landed'],
-    rows: requests.map(({ id, source_name, status, overdue, model, key_name, tracked_at, landed_at }) => ({
-      id,
-      cells: [
-        html`<a class="mono" href="/requests/${id}">${id}</a>${sourceLine(source_name)}`,
-        html`${badge(status)} ${overdue ? badge('overdue') : ''}`,
-        foreign(model, 28),
-        foreign(key_name, 20),
-        moment(tracked_at),
-        moment(landed_at),
-      ],
-    })),
-  })
 }
 
 function submitsTable(submits: Found['submits']): Markup {

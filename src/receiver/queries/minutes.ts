@@ -31,12 +31,9 @@ export const minutesSchema = z
           .describe('Counts by `outcome`, or by `outcome/reason` if there is a reason.'),
         ack_p50_ms: nullableNumber,
         ack_p95_ms: nullableNumber,
-        landed: z.int(),
         landing_p50_seconds: nullableNumber,
         landing_p95_seconds: nullableNumber,
         inbox_pending: nullableNumber.describe('The highest value seen.'),
-        inbox_oldest_seconds: nullableNumber,
-        overdue: nullableNumber,
       }),
     ),
     process_starts: z.array(
@@ -48,16 +45,7 @@ export type Minutes = z.infer<typeof minutesSchema>
 export type MinutePoint = Minutes['minutes'][number]
 
 const steps = [1, 5, 15, 30, 60]
-const measures = [
-  'ack_p50_ms',
-  'ack_p95_ms',
-  'landed',
-  'landing_p50_seconds',
-  'landing_p95_seconds',
-  'inbox_pending',
-  'inbox_oldest_seconds',
-  'overdue',
-] as const
+const measures = ['ack_p50_ms', 'ack_p95_ms', 'landing_p50_seconds', 'landing_p95_seconds', 'inbox_pending'] as const
 
 /** Reads the points of charts, by default of the last three hours. A minute without a running receiver has no point. */
 export async function readMinutes(
@@ -98,8 +86,8 @@ function readPoints(
   tx: Executor,
   { begin, end, step, now }: Points,
 ): PromiseLike<readonly RowOf<typeof onCall.minutes, keyof MinutePoint>[]> {
-  // Counts are summed. Of measurements, the highest minute is taken.
-  const worst = (column: keyof typeof minutes) => sql`max(${minutes[column]}) as ${minutes[column]}`
+  // Of measurements, the highest minute is taken.
+  const worst = (column: (typeof measures)[number]) => sql`max(${minutes[column]}) as ${minutes[column]}`
   return tx.execute<RowOf<typeof onCall.minutes, keyof MinutePoint>>(sql`
     with wanted as (
       select * from mediadock.minutes
@@ -125,8 +113,6 @@ function readPoints(
       group by point
     )
     select point as minute, coalesce(counted.arrivals, '{}') as arrivals,
-      ${worst('ack_p50_ms')}, ${worst('ack_p95_ms')}, coalesce(sum(${minutes.landed}), 0)::int as ${minutes.landed},
-      ${worst('landing_p50_seconds')}, ${worst('landing_p95_seconds')},
-      ${worst('inbox_pending')}, ${worst('inbox_oldest_seconds')}, ${worst('overdue')}
+      ${sql.join(measures.map(worst), sql`, `)}
     from chosen left join counted using (point) group by point, counted.arrivals order by point`)
 }

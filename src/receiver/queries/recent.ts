@@ -4,7 +4,7 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import { oldSeconds, finalAfterSeconds } from '../upkeep/minutes.ts'
+import { oldSeconds } from '../upkeep/minutes.ts'
 import { isoAlways } from './page.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
@@ -25,29 +25,14 @@ export const recentSchema = z.object({
 })
 export type Recent = z.infer<typeof recentSchema>
 
-/**
- * Reads the figures of the last five whole minutes and of the present one. Minutes that are final come from `minutes`,
- * the others from `arrival_counts`.
- */
+/** Reads the figures of the last five whole minutes and of the present one. `arrival_counts` keeps an hour. */
 export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
   const current = Math.floor(now.getTime() / 60_000) * 60_000
   const from = sql`${new Date(current - recentMinutes * 60_000).toISOString()}::timestamptz`
   const byOutcome = await tx.execute<z.infer<typeof byOutcomeSchema>>(sql`
-    with written as (
-      select ${minutes.minute}, ${minutes.arrivals} from mediadock.minutes
-      where ${minutes.minute} >= ${from}
-        and ${minutes.written_at} >= ${minutes.minute} + make_interval(secs => 60 + ${finalAfterSeconds})
-    ),
-    counted as (
-      select split_part(key, '/', 1) as outcome,
-        nullif(substr(key, length(split_part(key, '/', 1)) + 2), '') as reason, value::int as n
-      from written, jsonb_each_text(${minutes.arrivals})
-      union all
-      select ${c.outcome}, nullif(${c.reason}, ''), ${c.arrivals} from mediadock.arrival_counts c
-      where ${c.minute} >= ${from} and not exists (select from written w where w.minute = ${c.minute})
-    )
-    select outcome, reason, sum(n)::int as arrivals from counted
-    group by outcome, reason order by arrivals desc, outcome, reason`)
+    select ${c.outcome}, nullif(${c.reason}, '') as reason, sum(${c.arrivals})::int as arrivals
+    from mediadock.arrival_counts c where ${c.minute} >= ${from}
+    group by ${c.outcome}, ${c.reason} order by arrivals desc, outcome, reason`)
   const [ack] = await tx.execute<{ p95: number | null }>(sql`
     select percentile_cont(0.95) within group (order by ack_ms) as p95 from (
       select ${arrivals.ack_ms}, ${arrivals.status} from mediadock.arrivals where ${arrivals.arrived_at} >= ${from}

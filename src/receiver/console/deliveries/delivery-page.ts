@@ -6,12 +6,13 @@ import { unknown, uuidParam } from '../../api/operation.ts'
 import { findDelivery, type DeliveryDetail } from '../../queries/delivery-detail.ts'
 import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
 import { bodyPart, bodyViewOf, headersPart, sendDownload, type BodyView } from '../parts/body-view.ts'
+import { listTable } from '../parts/columns.ts'
 import { link, type LinkPolicy } from '../parts/media.ts'
 import { badge, card, code, credits, foreign, number, shortId, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo } from '../parts/url.ts'
 import { arrivalColumns } from './delivery-rows.ts'
-import { nextStep, verificationSteps } from './delivery-words.ts'
+import { nextStep, verificationFacts } from './delivery-words.ts'
 
 export function deliveryRoutes(console: ConsoleDeps): Router {
   const { db, clock, settings } = console
@@ -40,7 +41,6 @@ type Shown = { delivery: DeliveryDetail; request: RequestDetail | undefined; vie
 
 function deliveryPage({ keys, links }: ConsoleDeps, { delivery, request, view }: Shown): Markup {
   const { id, state, outcome } = delivery
-  const steps = verificationSteps(delivery, keys())
   return html`<div class="head">
       <h1>Delivery <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
       ${badge(state)} ${outcome === state ? '' : badge(outcome)}
@@ -49,7 +49,7 @@ function deliveryPage({ keys, links }: ConsoleDeps, { delivery, request, view }:
     </div>
     <p class="lead">${nextStep(delivery, request, keys())}</p>
     <div class="columns">
-      <div>${card('What it is', factsOf(delivery))} ${card('How it was verified', html`<ol class="steps">${steps.map((step) => html`<li>${step}</li>`)}</ol>`)} ${card('Attempts', attemptsTable(delivery))}</div>
+      <div>${card('What it is', factsOf(delivery))} ${card('How it was verified', verificationFacts(delivery, keys()))} ${card('Attempts', attemptsTable(delivery))}</div>
       <div>${card('Its request', requestNow(delivery, request, links))} ${card('Headers', headersPart(delivery.headers, 'The signature and credentials are never shown.'))}</div>
     </div>
     ${card('Arrivals', arrivalsTable(delivery))} ${card('Body', bodyPart(`/deliveries/${id}`, Buffer.from(delivery.body_base64, 'base64'), view))}`
@@ -101,11 +101,12 @@ function attemptsTable({ attempts, state, claims }: DeliveryDetail): Markup {
 }
 
 function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
-  return html`<div data-exact>${table({
+  return html`<div data-exact>${listTable({
     label: 'Arrivals',
     columns: arrivalColumns,
+    names: arrivalColumns.map(({ name }) => name),
     // The top of the page shows that the delivery is parked, and why.
-    rows: arrival_log.map((one) => arrivalColumns.map(({ cell }) => cell({ ...one, parked_reason: null }))),
+    items: arrival_log.map((arrival) => ({ ...arrival, parked_reason: null })),
     empty: 'The log has no row for this delivery. Rows are written just after the answer, and kept for RETENTION_DAYS.',
   })}</div>`
 }

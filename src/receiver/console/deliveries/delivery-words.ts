@@ -1,12 +1,12 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import { time } from '../../../platform/pages/parts.ts'
+import { facts, time } from '../../../platform/pages/parts.ts'
 import type { Keys } from '../../domain/keys.ts'
 import { defaultSourceName } from '../../domain/source.ts'
 import { wordsOf } from '../../on-call/cause-words.ts'
 import type { DeliveryDetail } from '../../queries/delivery-detail.ts'
 import type { RequestDetail } from '../../queries/request-detail.ts'
-import { badge, foreign, meaningOf, number } from '../parts/parts.ts'
+import { foreign, meaningOf, number } from '../parts/parts.ts'
 
 /** The state of a delivery and the next step, in a few sentences. */
 export function nextStep(delivery: DeliveryDetail, request: RequestDetail | undefined, keys: Keys): Markup {
@@ -58,46 +58,29 @@ const afterwards: Record<string, string> = {
     'A request belongs to the source that first tracked or reported it. A replay parks this delivery again.',
 }
 
-/** The checks of the source, with their results for this delivery. The signature itself is not stored. */
-export function verificationSteps(
-  { verification, source_name, body_sha256, bytes, id, received_at, arrival_log }: DeliveryDetail,
+/** How the signature was verified. The signature itself is not stored. */
+export function verificationFacts(
+  { verification, source_name, received_at, arrival_log }: DeliveryDetail,
   keys: Keys,
-): Markup[] {
+): Markup {
   const { key_name, t, skew_seconds, window_seconds } = verification
-  const late = skew_seconds >= 0
-  const isDefault = source_name === defaultSourceName
   const refused = arrival_log.filter(({ outcome }) => outcome === 'refused')
   // A delivery from the quarantine has the time at which it was refused.
   const verifiedAgain = refused.some(({ arrived_at }) => arrived_at <= received_at)
   const refusedLater = refused.some(({ arrived_at }) => arrived_at > received_at)
-  return [
-    ...(isDefault
-      ? [
-          html`X-Service-Signature was sent once, with one timestamp, <span class="mono">t=${t}</span>, which is ${time(new Date(t * 1000))}, and between one and eight signatures.`,
-          html`HMAC-SHA256 over <span class="mono">${t}.</span> and the ${number(bytes)} raw bytes was made with each secret and compared in constant time. ${triedKeys(key_name, keys)}`,
-        ]
-      : [html`The signature was verified by the rules of the source <b>${foreign(source_name)}</b>.`]),
-    matched(key_name, keys),
-    html`Our clock minus the signed time was <b>${number(skew_seconds, { unit: 's' })}</b> at ${time(received_at, 'clock')}: the sender signed ${late ? `${number(skew_seconds)} s before` : `${number(-skew_seconds)} s after`} it arrived here,
-      within the window of ±${window_seconds} s with ${number(window_seconds - Math.abs(skew_seconds))} s to spare.`,
-    html`Webhook id and body (SHA-256 <span class="mono">${body_sha256.slice(0, 12)}…</span>) make it delivery <span class="mono">${id.slice(0, 8)}</span>. The same id with the same body again is a duplicate.`,
-    verifiedAgain &&
-      html`It was refused on arrival, and accepted when the quarantine was verified again. The window is checked against its arrival.`,
-    refusedLater && html`A later copy was refused; see its arrivals below. That does not change this delivery.`,
-  ].filter((step) => step !== false)
+  return facts([
+    source_name !== defaultSourceName && ['Rules', html`those of the source <b>${foreign(source_name)}</b>`],
+    ['Secret', html`of the key <b>${foreign(key_name)}</b>. ${keyToday(key_name, keys)}`],
+    ['Signed', html`${time(new Date(t * 1000))} <span class="mono soft">t=${t}</span>`],
+    ['Our clock minus that', `${number(skew_seconds, { unit: 's' })}, of at most ±${window_seconds}\u00a0s`],
+    verifiedAgain && ['First', 'refused on arrival; accepted when the quarantine was verified again'],
+    refusedLater && ['Later', 'a copy was refused; see its arrivals below. That does not change this delivery'],
+  ])
 }
 
-function triedKeys(matching: string, { all }: Keys): Markup {
-  return html`Configured today: ${all.map(({ name, retired }) => html`${badge(name, name === matching ? 'good' : '')}${retired ? html` <span class="soft">retired</span>` : ''} `)}`
-}
-
-function matched(name: string, { byName }: Keys): Markup {
+function keyToday(name: string, { byName }: Keys): string {
   const key = byName.get(name)
-  const today =
-    key === undefined
-      ? html`It is no longer configured, so the same bytes would be refused today.`
-      : key.retired
-        ? html`It is retired: it verifies webhooks, but makes no calls.`
-        : html`Its environment is ${key.environment ?? 'unknown'}.`
-  return html`The secret of key <b>${foreign(name)}</b> matched. ${today}`
+  if (key === undefined) return 'It is no longer configured, so the same bytes would be refused today.'
+  if (key.retired) return 'It is retired: it verifies webhooks, but makes no calls.'
+  return `Its environment is ${key.environment ?? 'unknown'}.`
 }

@@ -20,17 +20,10 @@ export function linkWith(path: string, query: Query, changes: Query): string {
 /** A time without an offset like `2026-01-31 03:00` is in UTC, as the form says. */
 const withoutOffset = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d(?:\.\d+)?)?)?$/
 
-/**
- * The parameters of a page for the filters' parser. Empty ones are left out, and the last of a repeated one counts.
- * Several `columns` are joined, as the boxes of a form send them.
- */
+/** The parameters of a page for the filters' parser. Empty ones are left out, and the last of a repeated one counts. */
 export function queryOf(req: Request): Record<string, string> {
   const given = Object.entries(req.query).flatMap(([name, value]) => {
-    const last: unknown = Array.isArray(value)
-      ? name === 'columns'
-        ? value.filter((one) => typeof one === 'string').join(',')
-        : value.at(-1)
-      : value
+    const last: unknown = Array.isArray(value) ? value.at(-1) : value
     const text = typeof last === 'string' ? last.trim() : ''
     return text === '' ? [] : [[name, name === 'since' || name === 'until' ? inUtc(text) : text] as const]
   })

@@ -23,7 +23,7 @@ export function requestsRoutes(console: ConsoleDeps): Router {
   const { db, clock, settings, links, keys } = console
   return Router().get(path, async (req, res) => {
     const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
-    const columns = columnsOf({ when, links })
+    const columns = requestColumns({ when, links })
     const query = queryOf(req)
     await sendList(console, res, {
       title: 'Requests',
@@ -71,7 +71,7 @@ const yesOrNo = { options: ['true', 'false'], wordsOf: (choice: string) => (choi
 
 type Shown = { when: When; links: LinkPolicy }
 
-const columnsOf = ({ when, links }: Shown): ListColumn<Request>[] => [
+export const requestColumns = ({ when, links }: Shown): ListColumn<Request>[] => [
   { name: 'request', head: 'Request', usual: true, cell: idCell },
   { name: 'here', head: 'Here', usual: true, cell: (request) => stateCell(request, when) },
   { name: 'provider', head: 'At the provider', usual: true, cell: providerCell },
