@@ -1,6 +1,5 @@
 import { ConfigError } from '../config/config-error.ts'
-import { databaseErrorOf } from '../platform/postgres/errors.ts'
-import { explainPostgres } from '../platform/postgres/words.ts'
+import { failureWords } from '../platform/postgres/words.ts'
 import { version } from '../platform/release.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
 import { NoDatabaseError } from './database.ts'
@@ -39,14 +38,11 @@ export async function runCommand(argv: readonly string[], env: ProcessEnvironmen
 
 function oneLine(error: unknown): string {
   if (error instanceof ConfigError) return error.message
-  const failure = explainPostgres(error)
-  if (failure) return failure.words
-  const cause = databaseErrorOf(error)
-  const why =
-    cause instanceof TypeError && cause.cause instanceof Error
-      ? `${cause.message}: ${cause.cause.message || cause.cause.name}`
-      : undefined
-  return (why ?? (cause instanceof Error ? cause.message || cause.name : String(cause))).replaceAll(/\s*\n\s*/g, ' ')
+  // `fetch failed` alone says nothing.
+  const cause = error instanceof TypeError && error.cause instanceof Error ? error.cause : undefined
+  const words =
+    cause && error instanceof Error ? `${error.message}: ${cause.message || cause.name}` : failureWords(error)
+  return words.replaceAll(/\s*\n\s*/g, ' ')
 }
 
 function isParseArgsError(error: unknown): boolean {

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../logger.ts'
-import { migrate, isUpToDate, type Migrations } from './migrate.ts'
+import { applyMigrations, createLargeIndexes, isUpToDate, type Migrations } from './migrate.ts'
 import { explainPostgres } from './words.ts'
 
 /** The program cannot start. The message is one line that says what to do. */
@@ -68,8 +68,17 @@ export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Pro
   const prepare = async (): Promise<boolean> => {
     // Short on a laptop, because a person waits.
     const locks = { lockWaitMs: production ? Number.POSITIVE_INFINITY : 30_000, onWait: say, signal }
-    if (migrateOnStart)
-      return migrated(at, (onMigrated) => untilReachable(() => migrate(at, { ...locks, onMigrated }), waiting))
+    if (migrateOnStart) {
+      await untilReachable(() => applyMigrations(at, locks), waiting)
+      // In the background, since an index of a large table can take hours.
+      untilReachable(() => createLargeIndexes(at, locks), waiting).catch((error: unknown) =>
+        logger.error(
+          { err: error, schema: at.schema },
+          'an index could not be created: the next start or mediadock migrate will retry',
+        ),
+      )
+      return true
+    }
     while (!signal.aborted) {
       if (await untilReachable(() => isUpToDate(at), waiting)) return true
       if (!production) throw new StartError(missing)
@@ -84,31 +93,6 @@ export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Pro
     if (signal.aborted) return false
     throw error
   }
-}
-
-/**
- * Resolves to true once the migrations are applied. Indexes of large tables are created in the background. If one
- * fails, the next start tries again.
- */
-async function migrated(
-  { schema, logger }: SchemaAtStart,
-  work: (onMigrated: () => void) => Promise<unknown>,
-): Promise<true> {
-  const { promise, resolve, reject } = Promise.withResolvers<true>()
-  let isIn = false
-  const onMigrated = () => {
-    isIn = true
-    resolve(true)
-  }
-  work(onMigrated).then(onMigrated, (error: unknown) => {
-    if (isIn)
-      logger.error(
-        { err: error, schema },
-        'an index could not be created: the next start or mediadock migrate will retry',
-      )
-    reject(error)
-  })
-  return promise
 }
 
 /** Logs a new reason at once, and a repeated one twice a minute. */

@@ -13,8 +13,6 @@ export type LockWait = {
   lockWaitMs?: number
   /** Called with the reason at each try that met a lock, after the first second. */
   onWait?: (words: string) => void
-  /** Called when all migrations are applied, before the indexes of large tables are created. */
-  onMigrated?: () => void
   signal?: AbortSignal
 }
 
@@ -26,22 +24,26 @@ export class OtherHistoryError extends Error {
   code = 'other_history' as const
 }
 
+/** Applies the migrations of one schema, and creates the indexes of large tables. Returns the number of new migrations. */
+export async function migrate(schema: Migrations, wait: LockWait = {}): Promise<number> {
+  const applied = await applyMigrations(schema, wait)
+  await createLargeIndexes(schema, wait)
+  return applied
+}
+
 /**
- * Migrates one schema and returns the number of new migrations. Each migration is one `DO` statement that includes its
- * row in the history, under a lock of the history table. So replicas that start together apply it once, a crash leaves
- * nothing half done, and it works behind a transaction pooler. A lock that blocks writers is awaited for only 200 ms
- * and then retried, so that no other statement queues behind it during a dump. An autovacuum is made to yield. Indexes
- * of large tables are created afterwards, while their tables are in use. Without a new migration nothing is written, so
- * a role that can only read and write rows can start.
+ * Applies the new migrations of one schema and returns their number. Each migration is one `DO` statement that includes
+ * its row in the history, under a lock of the history table. So replicas that start together apply it once, a crash
+ * leaves nothing half done, and it works behind a transaction pooler. A lock that blocks writers is awaited for only 200
+ * ms and then retried, so that no other statement queues behind it during a dump. An autovacuum is made to yield.
+ * Without a new migration nothing is written, so a role that can only read and write rows can start.
  */
-export async function migrate({ url, schema, folder }: Migrations, wait: LockWait = {}): Promise<number> {
+export async function applyMigrations({ url, schema, folder }: Migrations, wait: LockWait = {}): Promise<number> {
   const files = readMigrationFiles({ migrationsFolder: folder })
-  const client = connect(url)
-  try {
+  return withClient(url, async (client) => {
     const known = await history(client, schema, files)
     const missing = files.filter(({ hash }) => !known.has(hash))
-    const until = performance.now() + (wait.lockWaitMs ?? 60_000)
-    const patience = { schema, until, wait }
+    const patience = patienceOf(schema, wait)
     for (const migration of missing) {
       const sql = await withoutLargeIndexes(client, migration.sql)
       await untilUnlocked(patience, () =>
@@ -49,31 +51,38 @@ export async function migrate({ url, schema, folder }: Migrations, wait: LockWai
         withDeadline(client.unsafe(statement(schema, { ...migration, sql })), 3_600_000, 'a migration'),
       )
     }
-    wait.onMigrated?.()
-    const indexes = indexesAfter(files.flatMap((file) => file.sql))
+    return missing.length === 0 ? 0 : (await history(client, schema, files)).size - known.size
+  })
+}
+
+/** Creates the indexes that the migrations left out, because their tables are large. The tables stay in use. */
+export async function createLargeIndexes({ url, schema, folder }: Migrations, wait: LockWait = {}): Promise<void> {
+  const indexes = indexesAfter(readMigrationFiles({ migrationsFolder: folder }).flatMap((file) => file.sql))
+  await withClient(url, async (client) => {
+    const patience = patienceOf(schema, wait)
     for (const index of await missingIndexes(client, indexes))
       await untilUnlocked(patience, () => buildIndex(client, index))
-    return missing.length === 0 ? 0 : (await history(client, schema, files)).size - known.size
-  } finally {
-    await client.end({ timeout: 5 })
-  }
+  })
 }
 
 /** True if every migration in the folder has been applied. */
 export async function isUpToDate({ url, schema, folder }: Migrations): Promise<boolean> {
   const files = readMigrationFiles({ migrationsFolder: folder })
-  const client = connect(url)
-  try {
+  return withClient(url, async (client) => {
     const known = await history(client, schema, files)
     return files.every(({ hash }) => known.has(hash))
+  })
+}
+
+async function withClient<T>(url: string, work: (client: postgres.Sql) => Promise<T>): Promise<T> {
+  const { url: address, ssl } = parsePostgresUrl(url)
+  const options = { ssl, max: 1, prepare: false, connect_timeout: 10, fetch_types: false, onnotice: () => {} }
+  const client = postgres(address, options)
+  try {
+    return await work(client)
   } finally {
     await client.end({ timeout: 5 })
   }
-}
-
-function connect(url: string): postgres.Sql {
-  const { url: address, ssl } = parsePostgresUrl(url)
-  return postgres(address, { ssl, max: 1, prepare: false, connect_timeout: 10, fetch_types: false, onnotice: () => {} })
 }
 
 /** The hashes of the applied migrations. Throws an OtherHistoryError if the first of `files` is not among them. */
@@ -93,6 +102,10 @@ async function history(client: postgres.Sql, schema: string, files: readonly Mig
 }
 
 type Patience = { schema: string; until: number; wait: LockWait }
+
+function patienceOf(schema: string, wait: LockWait): Patience {
+  return { schema, until: performance.now() + (wait.lockWaitMs ?? 60_000), wait }
+}
 
 async function untilUnlocked({ schema, until, wait }: Patience, work: () => Promise<unknown>): Promise<void> {
   const began = performance.now()

@@ -105,8 +105,10 @@ async function post({ fetch, url, body, signal }: Post): Promise<string | undefi
 
 const events = { opened: '', worsened: 'worse: ', closed: 'over: ' } as const
 
+type ToldIssue = Pick<UntoldIssue, 'severity' | 'text' | 'untold' | 'opened_at' | 'closed_at'>
+
 /** The line of a notice in Slack's format, escaped so that foreign text is neither markup nor a mention. */
-export function textOf({ severity, text, untold, opened_at, closed_at }: UntoldIssue, from: string, now: Date): string {
+export function textOf({ severity, text, untold, opened_at, closed_at }: ToldIssue, from: string, now: Date): string {
   const opened = new Date(opened_at)
   const until = closed_at === null ? now : new Date(closed_at)
   const since =
@@ -123,23 +125,10 @@ export async function tellAway(
   { since, words }: { since: Date; words: string },
 ): Promise<void> {
   if (url === undefined) return
-  const text = textOf(
-    {
-      id: '',
-      severity: 'critical',
-      text: awayWords(words),
-      untold: 'opened',
-      tell_tries: 1,
-      opened_at: since.toISOString(),
-      closed_at: null,
-    },
-    from,
-    clock(),
-  )
+  const away = `Postgres cannot be used. Webhooks are answered 503 and the provider sends them again: ${words}`
+  const opened_at = since.toISOString()
+  const issue: ToldIssue = { severity: 'critical', text: away, untold: 'opened', opened_at, closed_at: null }
+  const text = textOf(issue, from, clock())
   const failure = await post({ fetch, url, body: { text }, signal })
   if (failure !== undefined) logger.error({ failure }, 'the notice that Postgres cannot be used could not be posted')
-}
-
-export function awayWords(words: string): string {
-  return `Postgres cannot be used. Webhooks are answered 503 and the provider sends them again: ${words}`
 }
