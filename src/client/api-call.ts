@@ -1,8 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { jsonOf } from '../platform/json-text.ts'
 import { jitteredPauseMs } from '../wire/backoff.ts'
-import { errorOf } from './error-of.ts'
-import { GenerationError } from './generation-error.ts'
+import { errorOf, GenerationError } from './generation-error.ts'
 
 export type OverHttp = {
   /** Address of the internal listener, like `http://127.0.0.1:3001`. */

@@ -1,7 +1,6 @@
 import { apiCalls, type ApiCall, type OverHttp } from './api-call.ts'
 import type { ResultMedia, ResultRow } from './change.ts'
-import { errorOf } from './error-of.ts'
-import { GenerationError } from './generation-error.ts'
+import { errorOf, GenerationError } from './generation-error.ts'
 
 export type ClientOptions = OverHttp & {
   /** The name of the key that submits. Default: the first usable key of the default source. */

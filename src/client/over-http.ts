@@ -1,7 +1,7 @@
 import type { FeedFilter } from '../receiver/feeding/feed-filter.ts'
 import { callOnce, isTemporary, type OverHttp } from './api-call.ts'
 import { type ChangePage, ReadError, type ReadPage } from './change.ts'
-import { errorOf } from './error-of.ts'
+import { errorOf } from './generation-error.ts'
 
 /**
  * Half of what the API allows: a proxy that cuts calls after 60 s does not cut it. At half, an idle reader calls twice

@@ -1,13 +1,12 @@
 import { migrationsOf } from '../config/migrations.ts'
+import { HttpError } from '../platform/http/http.ts'
 import { isUpToDate } from '../platform/postgres/migrate.ts'
 import type { Database } from '../platform/postgres/postgres.ts'
-import { postgresTime } from '../platform/postgres/time.ts'
 import type { GenerationKey } from '../receiver/domain/keys.ts'
-import { takeCall } from '../receiver/fetching/call-budget.ts'
-import { callDeadlineMs, describeFailure, readBounded } from '../receiver/fetching/source-client.ts'
+import type { ProviderReads } from '../receiver/fetching/provider-reads.ts'
 import { countUntracked } from '../receiver/queries/trouble.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
-import { withReceiver } from './processing.ts'
+import { providerReadsOf, withReceiver, type WithReceiver } from './processing.ts'
 import { printTable } from './terminal.ts'
 import { defineCommand, printable, UsageError } from './usage.ts'
 
@@ -23,10 +22,12 @@ each result. Exits with 78 if a setting is invalid, with 1 if a service or a key
   takesWords: true,
   run: async (_options, words, env) => {
     if (words.join(' ') !== 'check') throw new UsageError('config takes one word: check')
-    return withReceiver(env, async ({ db, settings }) => {
+    return withReceiver(env, async (given) => {
+      const { db, settings } = given
       const hasSchema = await isUpToDate({ url: settings.databaseUrl, ...migrationsOf.receiver })
       // Without the schema there is no call budget, so the keys are not checked.
-      const keys = hasSchema ? await Promise.all(settings.keys.all.map((key) => keyLine(db, settings, key))) : []
+      const read = providerReadsOf(given)
+      const keys = hasSchema ? await Promise.all(settings.keys.all.map((key) => keyLine(given, read, key))) : []
       const tracking = hasSchema ? await trackingLines(db) : []
       const lines = [settingsLine(settings), schemaLine(settings, hasSchema), ...keys, ...tracking]
       printTable(
@@ -68,35 +69,25 @@ async function trackingLines(db: Database): Promise<Line[]> {
 }
 
 /** Checks one key with a read-only call (spec, Endpoints: account), within the call budget that all replicas share. */
-async function keyLine(db: Database, settings: ReceiverSettings, key: GenerationKey): Promise<Line> {
+async function keyLine({ settings }: WithReceiver, read: ProviderReads, key: GenerationKey): Promise<Line> {
   const what = `key ${key.name} (${key.environment ?? 'environment unknown'})`
   if (key.retired || key.apiKey === undefined)
     return good(what, key.retired ? 'retired' : 'without api_key', 'its secret verifies webhooks; it makes no calls')
   if (key.source.name !== settings.keys.defaultSource.name)
     return good(what, 'not checked', 'only keys of the default source are checked')
-  const { fetchRatePerMinute: limitPerMinute, generationApiUrl } = settings
-  const call = { keyName: key.name, limitPerMinute, purpose: 'completing', now: postgresTime() } as const
-  const grant = await takeCall(db, call)
-  if (!grant.ok) {
-    const soThat = `its next call is possible in ${Math.ceil(grant.retryAfterSeconds)} s`
-    return good(what, `not checked: ${grant.reason}`, soThat)
-  }
   try {
-    const response = await fetch(`${generationApiUrl}/v1/account`, {
-      headers: { authorization: `Bearer ${key.apiKey}`, accept: 'application/json' },
-      redirect: 'manual',
-      signal: AbortSignal.timeout(callDeadlineMs),
-    })
-    await readBounded(response)
-    if (response.status === 200)
+    const { status } = await read({ path: '/v1/account' }, key.name)
+    if (status === 200)
       return good(what, 'accepted by the provider', 'the key fetches results; its scope to generate is not checked')
     const soThat =
-      response.status === 401
+      status === 401
         ? 'webhooks are verified but no result is fetched: configure a valid key'
         : 'GENERATION_API_URL may be wrong, or the provider may be failing'
-    return bad(what, `the provider answered ${response.status}`, soThat)
+    return bad(what, `the provider answered ${status}`, soThat)
   } catch (error) {
-    const is = `no answer: ${describeFailure(error)}`
-    return bad(what, is, 'results land from their webhooks and are completed later')
+    if (!(error instanceof HttpError)) throw error
+    return error.code === 'no_call_left'
+      ? good(what, 'not checked', error.message)
+      : bad(what, error.message, 'results land from their webhooks and are completed later')
   }
 }

@@ -6,6 +6,7 @@ import { postgresTime } from '../platform/postgres/time.ts'
 import { withSetting, type ProcessEnvironment } from '../platform/settings.ts'
 import { createFetcher } from '../receiver/fetching/fetcher.ts'
 import { createPollLog } from '../receiver/fetching/poll-log.ts'
+import { createProviderReads, type ProviderReads } from '../receiver/fetching/provider-reads.ts'
 import { createSourceClient } from '../receiver/fetching/source-client.ts'
 import { createPollKeeper } from '../receiver/reconciling/poll-claims.ts'
 import type { PollingDeps } from '../receiver/reconciling/polling.ts'
@@ -15,7 +16,7 @@ import { withDatabase } from './database.ts'
 import { withPool } from './listing.ts'
 
 /** A command ends before its counters could be scraped. */
-export const notCounted = { inc: () => {} }
+const notCounted = { inc: () => {} }
 
 export type WithReceiver = { db: Database; settings: ReceiverSettings; interrupted: AbortSignal }
 
@@ -34,6 +35,14 @@ export async function withReceiver<T>(env: ProcessEnvironment, work: (given: Wit
   } finally {
     process.off('SIGINT', interrupt)
   }
+}
+
+/** Reads from the provider, within the budget of the keys. */
+export function providerReadsOf({ db, settings, interrupted: cut }: WithReceiver): ProviderReads {
+  const { keys, fetchRatePerMinute, generationApiUrl: baseUrl } = settings
+  const client = createSourceClient({ baseUrl, fetch, clock: () => new Date() })
+  const asking = { keys: () => keys, fetchRatePerMinute, calls: notCounted, cut }
+  return createProviderReads({ db, client, time: postgresTime, logger: createLogger('silent'), ...asking })
 }
 
 /**
@@ -68,15 +77,8 @@ export async function withProcessing<T>(
 async function readSettings(env: ProcessEnvironment, databaseUrl: string): Promise<ReceiverSettings> {
   const given = env['GENERATION_KEYS'] || env['GENERATION_KEYS_FILE']
   const keys = given ? undefined : (await readLocalSecrets(env)).defaults.keys
-  const { receiver } = readConfig(
-    withSetting(laptopEnvironment(env, programs), 'DATABASE_URL', databaseUrl),
-    ['receiver'],
-    {
-      databaseUrl,
-      keys,
-      secretKey: undefined,
-    },
-  )
+  const local = withSetting(laptopEnvironment(env, programs), 'DATABASE_URL', databaseUrl)
+  const { receiver } = readConfig(local, ['receiver'], { databaseUrl, keys, secretKey: undefined })
   if (!receiver) throw new Error('the settings of the receiver are missing')
   return receiver
 }

@@ -1,12 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { z } from 'zod'
 import { HttpError } from '../platform/http/http.ts'
-import { createLogger } from '../platform/logger.ts'
-import { postgresTime } from '../platform/postgres/time.ts'
-import { createProviderReads, type ProviderReads } from '../receiver/fetching/provider-reads.ts'
-import { createSourceClient } from '../receiver/fetching/source-client.ts'
+import type { ProviderReads } from '../receiver/fetching/provider-reads.ts'
 import { catalogEntrySchema, modelSchema, type InputDescriptor, type Model } from '../wire/schemas.ts'
-import { notCounted, withReceiver, type WithReceiver } from './processing.ts'
+import { providerReadsOf, withReceiver } from './processing.ts'
 import { defineCommand } from './usage.ts'
 
 const catalogSchema = z.object({ data: z.array(catalogEntrySchema.pick({ slug: true })) })
@@ -23,7 +20,7 @@ catalog. Takes one call of the key's budget for the list and one per model, and 
   options: { 'key-name': { type: 'string' } },
   run: ({ 'key-name': keyName }, _words, env) =>
     withReceiver(env, async (given) => {
-      const read = waiting(readsOf(given), { keyName, interrupted: given.interrupted })
+      const read = waiting(providerReadsOf(given), { keyName, interrupted: given.interrupted })
       const { data } = catalogSchema.parse(await read('/v1/models'))
       const models: Model[] = []
       for (const { slug } of data) models.push(modelSchema.parse(await read(`/v1/models/${encodeURIComponent(slug)}`)))
@@ -31,13 +28,6 @@ catalog. Takes one call of the key's budget for the list and one per model, and 
       return 0
     }),
 })
-
-function readsOf({ db, settings, interrupted: cut }: WithReceiver): ProviderReads {
-  const { keys, fetchRatePerMinute, generationApiUrl: baseUrl } = settings
-  const client = createSourceClient({ baseUrl, fetch, clock: () => new Date() })
-  const asking = { keys: () => keys, fetchRatePerMinute, calls: notCounted, cut }
-  return createProviderReads({ db, client, time: postgresTime, logger: createLogger('silent'), ...asking })
-}
 
 type Reading = { keyName: string | undefined; interrupted: AbortSignal }
 

@@ -3,7 +3,7 @@ import type { TraceSettings } from '../domain/trace-settings.ts'
 import { storedSpanId, traceOf, type DeliveryTraces, type Traced } from '../domain/trace.ts'
 import type { Arrival } from '../intake/arrival-log.ts'
 import type { ReceiverSettings } from '../settings.ts'
-import type { SpanRoot, SpanWriter } from './span.ts'
+import type { SpanRoot, SpanWriter } from './otlp.ts'
 
 export type Traces = DeliveryTraces & {
   /** Called after the answer. */

@@ -1,5 +1,5 @@
 import { expect, it, onTestFinished } from 'vitest'
-import type { WrittenSpan } from '../../../src/receiver/traces/span.ts'
+import type { WrittenSpan } from '../../../src/receiver/traces/otlp.ts'
 import { openSpanWriter } from '../../../src/receiver/traces/traces.ts'
 import { watchedLogger } from '../../platform/support/watched-logger.ts'
 import { startCollector } from '../../support/collector.ts'

@@ -1,8 +1,7 @@
 import { createLogger } from '../../../../src/platform/logger.ts'
 import { startLoop } from '../../../../src/platform/loop.ts'
 import { createPool } from '../../../../src/platform/postgres/postgres.ts'
-import { createSubscriptionPoster } from '../../../../src/receiver/subscriptions/role.ts'
-import { createSubscriptionSender } from '../../../../src/receiver/subscriptions/sender.ts'
+import { createSubscriptionPoster, createSubscriptionSender } from '../../../../src/receiver/subscriptions/role.ts'
 
 /** The role alone, as a process that can be killed: its argument is the database, and how long it leases. */
 const [url = '', leaseMs = ''] = process.argv.slice(2)
