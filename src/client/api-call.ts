@@ -16,10 +16,7 @@ export type CallOptions = { method?: 'GET' | 'POST'; body?: object; signal?: Abo
 
 const retry = { baseMs: 250, capMs: 10_000 }
 
-/**
- * Creates the function that calls the internal listener below /api. It repeats a call until it is answered or refused,
- * or until its signal aborts. Throws GenerationError for a refusal (4xx).
- */
+/** Calls the internal listener until it answers or the signal aborts. Throws GenerationError for a 4xx. */
 export function apiCalls(options: OverHttp): ApiCall {
   return async <T>(path: string, call: CallOptions): Promise<T> => {
     for (let failures = 1; ; failures += 1) {

@@ -10,7 +10,6 @@ export type SqlDriver =
   | { unsafe: (text: string, params: (number | string)[]) => PromiseLike<readonly object[]> }
   | { query: (text: string, params: (number | string)[]) => PromiseLike<{ rows: readonly object[] }> }
 
-/** The CTEs `walked` and `head`. */
 const ctes = (isRead: boolean) => `
   with recursive asked as (select $1::bigint as after, $2::int as most, $3::text::jsonb as filter),
   ${feedWalk('r.*', isRead)},

@@ -102,7 +102,6 @@ export function readResults({
 
 type Reading = { after: number; signal: AbortSignal; onRetry: ReadOptions['onRetry'] }
 
-/** Reads a page. Returns undefined if the signal aborted. */
 async function untilRead(readPage: ReadPage, { after, signal, onRetry }: Reading) {
   for (let tries = 1; !signal.aborted; tries += 1) {
     try {

@@ -9,7 +9,6 @@ import { printTable } from './terminal.ts'
 import { defineCommand, printJson, toOption, UsageError, type Command } from './usage.ts'
 
 type Cell = string | number | null
-/** The columns of a table by their headings. */
 export type TableColumns<T> = Readonly<Record<string, (item: T) => Cell>>
 
 export type Listing<S extends z.ZodObject, T> = {

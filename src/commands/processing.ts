@@ -20,9 +20,7 @@ const notCounted = { inc: () => {} }
 
 export type WithReceiver = { db: Database; settings: ReceiverSettings; interrupted: AbortSignal }
 
-/**
- * Calls `work` with the receiver's settings and database. On Ctrl-C, `interrupted` aborts so that work can stop early.
- */
+/** Calls `work` with the receiver's settings and database. Ctrl-C aborts `interrupted`. */
 export async function withReceiver<T>(env: ProcessEnvironment, work: (given: WithReceiver) => Promise<T>): Promise<T> {
   const interruption = new AbortController()
   const interrupt = () => interruption.abort()
@@ -45,10 +43,7 @@ export function providerReadsOf({ db, settings, interrupted: cut }: WithReceiver
   return createProviderReads({ db, client, time: postgresTime, logger: createLogger('silent'), ...asking })
 }
 
-/**
- * Calls `work` with the dependencies of landing and polling. The command line then lands and polls with the receiver's
- * functions and within the same call budget.
- */
+/** Calls `work` with the receiver's own dependencies of landing and polling, within the same call budget. */
 export async function withProcessing<T>(
   env: ProcessEnvironment,
   work: (deps: PollingDeps, interrupted: AbortSignal) => Promise<T>,

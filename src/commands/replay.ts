@@ -55,7 +55,6 @@ once. --dry-run shows the changes without writing them. Ctrl-C stops after the c
   },
 })
 
-/** The counts that the audit records. */
 function countsOf({ replayed, changed, failed }: Replayed) {
   return { replayed, changed, failed: failed.length }
 }

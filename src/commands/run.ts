@@ -6,10 +6,7 @@ import { NoDatabaseError } from './database.ts'
 import { commands, usage } from './index.ts'
 import { printable, UsageError } from './usage.ts'
 
-/**
- * Runs one command of the command line and returns its exit code: 0 done, 1 failed, 2 usage, 78 configuration. An error
- * is printed as one line on stderr.
- */
+/** Runs one command. Returns its exit code: 0 done, 1 failed, 2 usage, 78 configuration. */
 export async function runCommand(argv: readonly string[], env: ProcessEnvironment): Promise<number> {
   const [name, ...args] = argv
   if (name === undefined || name === 'help' || name === '--help' || name === '-h') {

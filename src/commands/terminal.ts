@@ -1,6 +1,5 @@
 import { styleText } from 'node:util'
 
-/** The colours of severities, states and outcomes. */
 const tones = {
   critical: 'red',
   warning: 'yellow',

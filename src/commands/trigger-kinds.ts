@@ -39,7 +39,6 @@ export function notificationOf(jobId: string, ending: Ending): object {
 
 const standard: Sender['headers'] = (body, signing) => signStandardWebhook(body, signing)
 
-/** The senders of the kinds of sources, by the name of the kind. */
 export const senders: Readonly<Record<string, Sender>> = {
   fal: {
     body: (jobId, ending) => falWebhookOf(ends(jobId, ending)),

@@ -123,7 +123,6 @@ async function send(
   return asExpected ? 0 : 1
 }
 
-/** Converts a foreign answer to one short line without control characters. */
 function oneLine(answer: string): string {
   return printable(answer.slice(0, 500).replaceAll(/\s+/g, ' '))
 }
@@ -162,7 +161,6 @@ async function signerOf(
   )
 }
 
-/** The receiver's configured keys, or the laptop's demo keys. */
 async function keysOf(env: ProcessEnvironment): Promise<Keys> {
   const given = env['GENERATION_KEYS_FILE'] || env['GENERATION_KEYS']
   const local = given ? undefined : (await readLocalSecrets(env)).defaults.keys

@@ -31,9 +31,7 @@ catalog. Takes one call of the key's budget for the list and one per model, and 
 
 type Reading = { keyName: string | undefined; interrupted: AbortSignal }
 
-/**
- * Returns a reader for this key. It waits while the key has no call left, until Ctrl-C. Throws if the provider refuses.
- */
+/** Returns a reader for this key, which waits while the key has no call left, until Ctrl-C. */
 function waiting(reads: ProviderReads, { keyName, interrupted }: Reading) {
   return async (path: string): Promise<unknown> => {
     for (;;) {

@@ -15,7 +15,6 @@ export type Command = {
   help: string
   /** `help` must show each option. */
   options: CommandOptions
-  /** Resolves to the exit code. */
   run: (args: string[], env: ProcessEnvironment) => Promise<number>
 }
 

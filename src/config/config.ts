@@ -24,7 +24,6 @@ export type Program = (typeof programs)[number]
 export type LocalDefaults = {
   databaseUrl: string | undefined
   keys: string | undefined
-  /** The file of `keys`. */
   demoKeysFile?: string
   secretKey: string | undefined
 }

@@ -10,10 +10,7 @@ export type AppOptions = {
   mount: (app: Express) => void
 }
 
-/**
- * Creates an Express application with the settings of all listeners: strict paths, one log line per exchange, errors in
- * the envelope.
- */
+/** Creates an Express application with strict paths, one log line per exchange, and errors in the envelope. */
 export function createApp({ logger, trustProxy, localize, mount }: AppOptions): Express {
   const app = express()
   app.disable('x-powered-by')

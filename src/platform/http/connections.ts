@@ -79,7 +79,6 @@ function cutConnection(socket: Socket): void {
 /** Replaces the parser's callback after the headers. The result -1 is an error, at which llhttp stops. */
 const stopParsing = () => -1
 
-/** The number of the event loop's turn, counted while requests arrive. */
 let turn = 0
 const endTurn = afterThisTurn(() => (turn += 1))
 

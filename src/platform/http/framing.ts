@@ -43,10 +43,7 @@ function headersAndBody({ code, message, allow }: FramingAnswer) {
   return { headers, body }
 }
 
-/**
- * Passes on proper requests and refuses others (`improperIn`). Reduces a whole URL in the request line to its path (RFC
- * 9112, 3.2.2).
- */
+/** Passes on proper requests, with a URL in the request line cut to its path (RFC 9112, 3.2.2). */
 export function properRequests(handler: http.RequestListener, onRefused: OnRefused): http.RequestListener {
   return (req, res) => {
     const improper = improperIn(req)

@@ -8,7 +8,6 @@ import { boundConnections, boundRequests } from './connections.ts'
 import { answerBadFraming, answerConnect, type OnRefused, properRequests, refuseExpectation } from './framing.ts'
 import { endConnectionsFrom, takeWaitingConnections } from './retiring.ts'
 
-/** The spec's error envelope (Errors), used by every error answer. */
 export type ErrorBody = { error: { type: string; code: string; message: string } }
 
 /** An expected failure with its answer. Handlers throw it, and one error handler converts it to the envelope. */
@@ -57,10 +56,7 @@ export function methodNotAllowed(...allowed: string[]): RequestHandler {
 /** Translates an error message to the caller's language. */
 export type Localize = (req: Request, res: Response, message: string) => string
 
-/**
- * The error handler of every app; webhook routes answer their own errors. Sends expected failures as they are. Logs
- * unexpected ones and answers 500.
- */
+/** The error handler of every app but the webhook routes. Unexpected errors are logged and answered 500. */
 export function errorHandler(
   logger: Logger,
   localize: Localize = (_req, _res, message) => message,
@@ -128,10 +124,7 @@ export type ListenOptions = {
   retired?: AbortSignal
   /** True if the handler sends `100 Continue` itself. Otherwise it is sent before the handler runs. */
   continues?: boolean
-  /**
-   * True if a sender that closed its side still gets its answer. Not for handlers that wait long, because the client
-   * may have gone.
-   */
+  /** True if a sender that closed its side still gets its answer. Not for handlers that wait long. */
   halfOpen?: boolean
   /** Called with the reason for each connection that the listener closes because of its client. */
   onClosed?: (reason: string) => void

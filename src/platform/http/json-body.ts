@@ -4,10 +4,7 @@ import { HttpError } from './http.ts'
 
 const maxBodyBytes = 1_048_576
 
-/**
- * Reads a JSON body. Throws 415 unless it is application/json in UTF-8, 413 over 1 MiB, 400 invalid_body if it does not
- * parse.
- */
+/** Reads a JSON body in UTF-8 of at most 1 MiB. Throws 415, 413 or 400 invalid_body. */
 export const readJsonBody = createJsonReader(() => {})
 
 /** Creates a JSON reader that calls `check` with the bytes before parsing. `check` throws HttpError to refuse them. */

@@ -8,7 +8,6 @@ import { explainPostgres } from '../postgres/words.ts'
 
 export type ReadinessOptions = {
   url: string
-  /** The schema whose migrations must be applied. */
   schema: string
   folder: string
   logger: Logger
@@ -36,7 +35,6 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
     await closing?.close()
   }
 
-  /** Returns the obstacle, or undefined if there is none. */
   const look = async (): Promise<Obstacle | undefined> => {
     pool ??= createPool({ url, max: 1, silenceSeconds: 2 })
     // Together with the pause, keeps answers younger than two seconds while Postgres answers.
@@ -97,7 +95,6 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
       await looking
       await (looking = lookOnce())
     },
-    /** Resolves when the connection is closed. */
     stop: async () => {
       stopped.abort()
       clearTimeout(timer)
@@ -107,7 +104,6 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
   }
 }
 
-/** The reason for not being ready. */
 type Obstacle = { level: 'info' | 'warn'; says?: string; reason?: string; err?: unknown }
 
 type State = { writable: boolean; migrations: number }
@@ -144,10 +140,7 @@ function healthAnswer(status: number, word: string) {
   return { status, headers, body }
 }
 
-/**
- * Answers `GET /healthz` (the process lives) and `GET /readyz` before any other handler, so that floods are cheap and
- * unlogged.
- */
+/** Answers `GET /healthz` and `GET /readyz` before any other handler, so that floods are cheap and unlogged. */
 export function withHealth(handler: http.RequestListener, isReady: () => boolean): http.RequestListener {
   return (req, res) => {
     const path = req.method === 'GET' || req.method === 'HEAD' ? req.url?.split('?', 1)[0] : undefined

@@ -1,9 +1,7 @@
 import net from 'node:net'
 import ipaddr from 'ipaddr.js'
 
-/**
- * Returns the identity of a sender: an IPv4 address, or the /64 of an IPv6 address, whose owner has all its addresses.
- */
+/** Returns an IPv4 address, or the /64 of an IPv6 address, whose owner has all its addresses. */
 export function senderOf(remote: string | undefined): string {
   // A listener on IPv6 shows IPv4 addresses in this form. Most addresses are IPv4, and ipaddr.js takes longer.
   const unmapped = remote?.replace(/^::ffff:/, '')

@@ -8,10 +8,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 
 let last: Promise<unknown> = Promise.resolve()
 
-/**
- * Runs long work in steps, one piece of work after the other, with a turn of the event loop after each step. The caller
- * bounds the waiting work.
- */
+/** Runs long work in steps, with a turn of the event loop after each. The caller bounds the waiting work. */
 export function inTurns<Result>(steps: Iterator<undefined, Result, undefined>): Promise<Result> {
   const work = async () => {
     for (;;) {

@@ -3,10 +3,7 @@ import { createAgents, type Dialling } from './agents.ts'
 import type { Resolve } from './resolver.ts'
 
 export type GettingOptions = {
-  /**
-   * Judges the text of a link and of each redirect. Literal addresses are judged here, because they are never looked
-   * up.
-   */
+  /** Judges a link and each redirect. Literal addresses are judged here, because they are never looked up. */
   judge: (link: string) => Dialling
   resolve: Resolve
   maxRedirects: number

@@ -23,10 +23,7 @@ export type PostOutcome = { ok: boolean; httpStatus: number | undefined; detail:
 
 export type Poster = ReturnType<typeof createPoster>
 
-/**
- * Posts to URLs that others have chosen. Checks the address when connecting, so a name whose addresses change after a
- * check gains nothing. Does not follow redirects (spec, URL rules).
- */
+/** Posts to URLs that others have chosen. Follows no redirect (spec, URL rules). */
 export function createPoster({ judge, resolve, timeoutMs, connectionsPerHost: connections }: PostingOptions) {
   const limits = { connections, pipelining: 1, headersTimeout: timeoutMs, bodyTimeout: timeoutMs }
   const { agents, close } = createAgents(resolve, { connectMs: timeoutMs, ...limits })

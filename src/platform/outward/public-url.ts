@@ -20,10 +20,7 @@ export function parseGivenUrl(text: string): URL | string {
   return url
 }
 
-/**
- * Returns why a URL must not be called, as far as its text shows. WHATWG parsing has already normalised disguised IPv4
- * addresses.
- */
+/** Returns why a URL must not be called, as far as its text shows, after the parser has normalised it. */
 export function publicUrlProblem(url: URL): string | undefined {
   if (url.protocol !== 'https:') return 'must be an https URL'
   const port = Number(url.port || 443)
@@ -33,9 +30,7 @@ export function publicUrlProblem(url: URL): string | undefined {
   return internal ? 'must not point to an internal or private address' : undefined
 }
 
-/**
- * Returns how to connect to a URL that a user gave. The origins in `allow` are exempt from the https and address rules.
- */
+/** Returns how to connect to a URL. The origins in `allow` are exempt from the https and address rules. */
 export function diallingOf(url: URL, allow: readonly string[]): Dialling {
   const isAllowed = allow.some((origin) => URL.canParse(origin) && new URL(origin).origin === url.origin)
   if (isAllowed) return { kind: 'named' }

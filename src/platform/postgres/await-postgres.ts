@@ -13,7 +13,6 @@ export class StartError extends Error {
 export type Waiting = {
   /** How long to retry after failures that may pass. Other failures end the wait at once. */
   waitMs: number
-  /** Called before each retry. */
   say: (words: string) => void
   signal: AbortSignal
 }
@@ -45,18 +44,12 @@ export type SchemaAtStart = Migrations & {
   /** The program's name for `mediadock migrate`. */
   program: string
   migrateOnStart: boolean
-  /**
-   * In production the wait has no limit, because the orchestrator decides when to give up. On a laptop, failures are
-   * reported at once.
-   */
+  /** In production the wait has no limit: the orchestrator decides. On a laptop, failures are reported at once. */
   production: boolean
   logger: Logger
 }
 
-/**
- * Resolves to true when Postgres is reachable and the schema is up to date, or to false if the start was aborted.
- * Throws a StartError if the failure cannot pass.
- */
+/** Resolves to true once the schema is up to date, or to false if the start was aborted. */
 export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Promise<boolean> {
   const { program, migrateOnStart, production, logger } = at
   if (signal.aborted) return false

@@ -1,13 +1,9 @@
 import { getTableColumns, getViewSelectedFields, is, StringChunk, type Table, View } from './drizzle.ts'
 import type { ColumnName, Described } from './rows.ts'
 
-/** The names of columns, for use in the text of a statement. */
 export type Columns<Name extends string> = Readonly<Record<Name, StringChunk>>
 
-/**
- * The columns of a table for hand-written statements: `${deliveries.webhook_id}` becomes `webhook_id`, or
- * `d.webhook_id` with an alias. An unknown column does not compile.
- */
+/** The columns of a table for hand-written statements: `webhook_id`, or `d.webhook_id` with an alias. */
 export function columnsOf<T extends Described>(table: T & (Table | View), alias?: string): Columns<ColumnName<T>>
 export function columnsOf(table: Table | View, alias?: string): Record<string, StringChunk> {
   const names = Object.keys(is(table, View) ? getViewSelectedFields(table) : getTableColumns(table))

@@ -19,7 +19,6 @@ export const { DrizzleQueryError }: typeof errors = load('drizzle-orm/errors')
 export const { readMigrationFiles }: typeof migrator = load('drizzle-orm/migrator')
 export const { PostgresJsSession }: typeof session = load('drizzle-orm/postgres-js/session')
 
-/** Statements and their conditions. */
 export const {
   and,
   between,
@@ -38,7 +37,6 @@ export const { isNull, lt, lte, max, ne, not, or, sql } = main
 export const { StringChunk, View } = main
 export const { alias, unionAll, customType, PgDatabase, PgDialect, pgSchema } = pg
 
-/** The types of columns, keys and indexes of a schema. */
 export const { bigint, bigserial, boolean, doublePrecision, integer, numeric, real, smallint, text, uuid } = pg
 export const { check, index, primaryKey, unique, uniqueIndex } = pg
 

@@ -32,10 +32,7 @@ export function isAboutTheData(error: unknown): boolean {
   return /^(?:22|23|54)/.test(refusalOf(error)?.code ?? '')
 }
 
-/**
- * True if a row cannot be read: it exceeds a limit of Postgres (54), Postgres's memory for one value (XX) or a limit of
- * JavaScript, or it contains a value that cannot be converted (22). The other rows can be read without that row.
- */
+/** True if a row cannot be read: too large for Postgres or JavaScript, or not convertible. */
 export function isUnreadable(error: unknown): boolean {
   return (
     error instanceof RangeError || error instanceof SyntaxError || /^(?:22|54|XX)/.test(refusalOf(error)?.code ?? '')
@@ -88,10 +85,7 @@ export function isConnectionLost(error: unknown): boolean {
   return /^(?:CONNECTION_|E[A-Z_]+$|57P0)/.test(databaseCodeOf(error) ?? '')
 }
 
-/**
- * Runs a statement, and retries it up to four times if it lost a conflict. The statement was rolled back as a whole,
- * and the other transaction ends soon.
- */
+/** Retries a statement that lost a conflict, up to four times. It was rolled back as a whole. */
 export async function retryConflicts<T>(run: () => PromiseLike<T>): Promise<T> {
   for (let tries = 1; ; tries += 1) {
     try {
@@ -161,20 +155,14 @@ export function isNoAnswer(error: unknown): boolean {
   return databaseErrorOf(error) instanceof NoAnswerError || databaseCodeOf(error) === 'NO_ANSWER'
 }
 
-/**
- * Returns the row of a statement that always returns one. "No match" must be an explicit result: a missing row means a
- * lost answer.
- */
+/** Returns the row of a statement that always returns one. A missing row means a lost answer. */
 export function one<Row>(rows: readonly Row[], what: string): Row {
   const [row] = rows
   if (row === undefined) throw new NoAnswerError(what)
   return row
 }
 
-/**
- * Returns the rows of a statement after checking that it completed and that no row was lost. postgres.ts and
- * prepared.ts call this for every statement.
- */
+/** Checks that a statement completed and that no row was lost. Called for every statement. */
 export function checkAnswer<Rows>(rows: Rows, statement: string): Rows {
   if (!isRowList(rows)) return rows
   // For a statement that returns no rows, `count` is the number of rows that it wrote.
@@ -187,7 +175,6 @@ export function checkAnswer<Rows>(rows: Rows, statement: string): Rows {
 
 type RowList = { length: number; command: string | null; count: number | null; columns: readonly unknown[] | null }
 
-/** True for the driver's rows, as objects or as arrays. */
 function isRowList(rows: unknown): rows is RowList {
   return Array.isArray(rows) && 'command' in rows && 'count' in rows
 }

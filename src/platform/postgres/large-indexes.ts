@@ -56,10 +56,7 @@ function tableOf(index: IndexStep | undefined): string | undefined {
   return index && `${index.schema}.${index.table}`
 }
 
-/**
- * The indexes that are missing or invalid and that this role may create. A role without that right leaves them to the
- * migrating role.
- */
+/** The indexes that are missing or invalid. A role that may not create them leaves them to another. */
 export async function missingIndexes(client: postgres.Sql, indexes: readonly IndexStep[]): Promise<IndexStep[]> {
   if (indexes.length === 0) return []
   const rows = await looked<{ name: string }>(
@@ -147,7 +144,6 @@ function clear({ schema, table, name }: IndexStep): string {
   end $clear$`
 }
 
-/** Wraps a statement that needs a lock only briefly. */
 function shortly(statement: string): string {
   return `do $shortly$ begin
     perform set_config('lock_timeout', '200ms', true);

@@ -51,9 +51,7 @@ export function createLeaseKeeper<Claim>({ renew, leaseMs = leaseSeconds * 1000,
     timer = undefined
   }
   return {
-    /**
-     * Renews a claim until it is released. `claimedAtMs` is the time (performance.now()) before the claim was requested.
-     */
+    /** Renews a claim until it is released. `claimedAtMs`: performance.now() before the claim was requested. */
     keep: (claim: Claim, claimedAtMs: number) => {
       const entry: Entry = { endsAtMs: claimedAtMs + leaseMs, lost: new AbortController() }
       entries.set(claim, entry)

@@ -40,10 +40,7 @@ export type Lease<Key extends string> = {
   putOff: (now: SQL, failure: { pauseSeconds: number; trouble: string }) => SQL
   /** For SET: ends the claim of work that is done or given up. The row is not due again unless its time is set. */
   end: SQL
-  /**
-   * Extends the claims for which `only` holds. Returns the claims that this process still holds. Work on the others
-   * must stop.
-   */
+  /** Extends the claims for which `only` holds, and returns them. Work on the others must stop. */
   renew: <Held extends Claim<Key>>(db: Database, held: readonly Held[], renewal: Renewal) => Promise<Held[]>
   /** Writes columns of a claimed row. Returns false without writing if another process has claimed the row since. */
   write: (db: Database, claim: Claim<Key>, set: SQL) => Promise<boolean>
@@ -51,7 +48,6 @@ export type Lease<Key extends string> = {
 
 export type Renewal = { now: SQL; seconds: number | SQL; only?: SQL }
 
-/** The type of a key column for a cast. */
 function typeOf(column: Column): string {
   return column.getSQLType().replace('bigserial', 'bigint')
 }

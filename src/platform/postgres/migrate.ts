@@ -9,7 +9,6 @@ import { parsePostgresUrl } from './url.ts'
 export type Migrations = { url: string; schema: string; folder: string }
 
 export type LockWait = {
-  /** How long to retry while another transaction holds a lock. */
   lockWaitMs?: number
   /** Called with the reason at each try that met a lock, after the first second. */
   onWait?: (words: string) => void

@@ -9,10 +9,7 @@ type ColumnsOf<T extends Described> = T extends { _: { columns: infer C } }
 
 export type ColumnName<T extends Described> = keyof ColumnsOf<T> & string
 
-/**
- * The type of rows that `execute` returns for these columns. Times, bigint and numeric are text, bytea is a Buffer,
- * JSON is parsed. The builder (`db.select`) infers its own types.
- */
+/** The rows that `execute` returns: times, bigint and numeric are text, bytea is a Buffer, JSON is parsed. */
 export type RowOf<T extends Described, K extends ColumnName<T>> = { [N in K]: Driven<ColumnsOf<T>[N]> }
 
 type Driven<C> = C extends { _: { notNull: infer NotNull } } ? Value<C> | (NotNull extends true ? never : null) : never

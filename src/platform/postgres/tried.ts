@@ -1,7 +1,6 @@
 import { sql, type SQL } from './drizzle.ts'
 import { type Database, onOneConnection } from './postgres.ts'
 
-/** SQL condition: this statement runs in a dry run. */
 export const isTried = sql`coalesce(current_setting('mediadock.tried', true) = 'on', false)`
 
 /**

@@ -31,10 +31,7 @@ const advice: Record<string, string> = {
   '25006': 'this server is a standby, or it was set read-only',
 }
 
-/**
- * Explains an error of Postgres or of the connection, also inside drizzle's error. Returns undefined for other errors.
- * The text contains no statement, parameter or password.
- */
+/** Explains an error of Postgres or the connection, without statement and parameters. Undefined for others. */
 export function explainPostgres(error: unknown): PostgresFailure | undefined {
   const cause = driverErrorOf(error)
   if (cause === undefined) return undefined
@@ -79,10 +76,7 @@ function reasonOf({ code, errno }: DriverError): string {
   return code.startsWith('CONNECTION_') ? 'the connection was cut' : 'no answer in time'
 }
 
-/**
- * Explains any error in words: errors of Postgres and the network with an action, others by their own message. Never
- * contains the statement of drizzle's error.
- */
+/** Explains any error: those of Postgres and the network with an action, others by their own message. */
 export function failureWords(error: unknown): string {
   const failure = explainPostgres(error)
   if (failure) return failure.words
@@ -113,7 +107,6 @@ function hasCode(error: Error): error is DriverError {
   return 'code' in error && typeof error.code === 'string'
 }
 
-/** The address of the failed connection, if the driver knows it. */
 function placeOf({ address, port }: DriverError): string {
   const host = Array.isArray(address) ? address.join(',') : address
   if (typeof host !== 'string' || host === '') return ''

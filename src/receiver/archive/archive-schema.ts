@@ -32,7 +32,6 @@ export const mediaCopies = mediadock.table(
     request_id: uuid().notNull(),
     kind: text({ enum: ['image', 'video', 'audio'] }).notNull(),
     position: integer().notNull(),
-    /** The link of the copy. An item of `media` whose link has changed since is copied again. */
     url: text().notNull(),
     state: text({ enum: ['waiting', 'archived', 'failed', 'removed'] }).notNull(),
     /** When the copy is tried next. A claim moves it to the end of the lease, and `claims` fences the claim. */
@@ -45,9 +44,7 @@ export const mediaCopies = mediadock.table(
     /** The last failure: its kind, and its description. */
     fault: text({ enum: ['gone', 'refused', 'unreachable', 'store'] }),
     trouble: text(),
-    /** The file in the archive that the copy refers to. */
     sha256: text(),
-    /** When the copy was archived, given up or removed. */
     ended_at: instant(),
     /** When the link ends, as its source promises; null without a promise. */
     expires_at: instant(),
@@ -83,11 +80,8 @@ export const archivedFiles = mediadock.table(
     sha256: text().primaryKey(),
     bytes: bigint({ mode: 'number' }).notNull(),
     content_type: text().notNull(),
-    /**
-     * Changes each time the file is registered anew after a deletion. A file stored for an earlier value may be gone.
-     */
+    /** Changes when the file is registered anew. A file stored for an earlier value may be gone. */
     incarnation: uuid().notNull().default('00000000-0000-0000-0000-000000000000'),
-    /** True if the store also has a thumbnail of the file. */
     has_thumbnail: boolean().notNull().default(false),
     /** Null until the first media refers to it. */
     stored_at: instant(),

@@ -24,17 +24,13 @@ export type ArchiveState = {
   failed: number
   failed_requests: string[]
   failed_trouble: string | null
-  /**
-   * Copies that still wait although their links end within a quarter of an hour, with the first of these ends, their
-   * requests, and the last error.
-   */
+  /** Copies that still wait although their links end within a quarter of an hour. */
   expiring: number
   expires_first: string | null
   expiring_requests: string[]
   expiring_trouble: string | null
 }
 
-/** SQL: the requests of the chosen copies as an array. */
 const requestsOf = (chosen: SQL, order: SQL) => sql`
   array(select request_id::text from ${chosen} group by request_id order by ${order} limit ${maxIdsInAddress})`
 

@@ -97,10 +97,7 @@ async function give(req: Request, res: Response, stream: Readable): Promise<void
   await pipeline(stream, res)
 }
 
-/**
- * Returns the requested range. Several ranges, or a malformed one, are answered with the whole file. Throws HttpError
- * 416.
- */
+/** Returns the range to send; undefined for the whole file. Throws HttpError 416. */
 function rangeOf(req: Request, res: Response, bytes: number): ByteRange | undefined {
   const condition = req.headers['if-range']
   if (condition !== undefined && condition !== res.getHeader('ETag')) return undefined

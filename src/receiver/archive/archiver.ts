@@ -20,7 +20,6 @@ export type ArchiverDeps = LinkRules &
     maxBytes: number
     clock: () => Date
     logger: Logger
-    /** Called at each end of a copy. */
     onCopied: (outcome: CopyOutcome, bytes: number) => void
     /** Aborting it cuts copies that are under way, and gives them back. */
     signal: AbortSignal
@@ -62,7 +61,6 @@ export function createArchiver(deps: ArchiverDeps) {
     )
   }
 
-  /** Reads several pages of the feed. Returns true if there are more. */
   const follow = async (): Promise<boolean> => {
     // Pages of the feed per round.
     for (let page = 0; page < 10 && !signal.aborted; page += 1)
@@ -96,9 +94,7 @@ export function createArchiver(deps: ArchiverDeps) {
   }
 
   return {
-    /**
-     * One round: reads the feed, deletes files without a reference, and starts due copies. Copies continue afterwards.
-     */
+    /** Reads the feed, deletes files without a reference, and starts due copies, which continue afterwards. */
     runOnce: async () => {
       const isBehind = await follow()
       store ??= await open()
@@ -111,7 +107,6 @@ export function createArchiver(deps: ArchiverDeps) {
       if (isFull) await places.untilOneEnds()
       return { more: isBehind || swept || isFull }
     },
-    /** Resolves when no copy is under way. */
     idle: async () => {
       await places.idle()
       await downloader.close()

@@ -9,7 +9,6 @@ import { maxCounted } from '../domain/limits.ts'
 import { mediaCopies } from './archive-schema.ts'
 
 const { request_id, kind, position } = mediaCopies
-/** The lease of a copy, for statements with the alias `c`. */
 export const copyLease = leaseOf('c', { ...mediaCopies, key: { request_id, kind, position } })
 const now = postgresTime()
 
@@ -70,10 +69,7 @@ export async function giveBack(db: Database, copy: Copy): Promise<void> {
 
 export type CopyFailure = { fault: CopyFault; trouble: string }
 
-/**
- * Ends a claim and schedules the next try: after the pause, or where the link ends before, after half of the time left.
- * `counts`: true if this was one of the copy's tries.
- */
+/** Ends a claim. The next try is after the pause, or where the link ends before, after half of the time left. */
 export async function putOffCopy(
   db: Database,
   copy: Copy,

@@ -28,10 +28,7 @@ const maxTries: Record<Exclude<CopyFault, 'store'>, number> = { unreachable: 12,
 /** The pause when a copy waits for the store or a key. It counts as no try: the media is not at fault. */
 const waitSeconds = 30
 
-/**
- * Copies one claimed media and ends the claim: archived, put off with a jittered pause, or given up. Aborting `cut`
- * stops at once and gives the copy back.
- */
+/** Copies one claimed media and ends the claim. Aborting `cut` stops at once and gives the copy back. */
 export async function copyMedia(
   deps: CopyingDeps,
   copy: Copy,
@@ -86,9 +83,7 @@ async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promis
   }
 }
 
-/**
- * An operator can replace the key. A link that still lasts by its source's promise waits for that. Others use a try.
- */
+/** A link that still lasts by its source's promise waits for another key. Others use a try. */
 function withoutKey({ is_promised }: Copy, detail: string): Brought {
   return is_promised ? { kind: 'waits', detail, pauseSeconds: waitSeconds } : { kind: 'unreachable', detail }
 }

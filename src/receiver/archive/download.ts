@@ -22,7 +22,6 @@ export type Download =
   | { kind: 'key_refused'; detail: string; status: number; retryAfterSeconds: number | undefined }
 
 export type DownloadWish = {
-  /** A link, or a `data:` URI. */
   url: string
   kind: 'image' | 'video' | 'audio'
   spoolDir: string
@@ -35,7 +34,6 @@ export type Downloader = ReturnType<typeof createDownloader>
 
 export type DownloaderOptions = LinkRules & {
   maxBytes: number
-  /** The interval at which the speed of a download is checked. */
   slowAfterMs?: number
 }
 
@@ -49,10 +47,7 @@ const headers = {
   'user-agent': 'mediadock-archive',
 }
 
-/**
- * Creates the downloader. It streams media to the spool, so that only a few chunks are in memory. It stops beyond
- * `maxBytes`, and as soon as the content is not of the kind that the result names.
- */
+/** Creates the downloader. It stops beyond `maxBytes`, and as soon as the content is of another kind. */
 export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }: DownloaderOptions) {
   const judge = (link: string) => judgeLink(link, rules)
   const getter = createGetter({ judge, resolve, maxRedirects: 5, connectMs: 10_000, silenceMs, headers })
@@ -76,7 +71,6 @@ export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }
   return { download, close: getter.close }
 }
 
-/** Returns why an answer is not the file; undefined if it is. */
 function problemOf(
   { response: { statusCode, headers: given }, withCredential }: Extract<OpenedLink, { kind: 'opened' }>,
   maxBytes: number,

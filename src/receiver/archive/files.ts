@@ -8,13 +8,9 @@ import { copyLease, type Copy } from './copies.ts'
 
 const now = postgresTime()
 
-/** A file, identified by its content. */
 export type ArchivedFile = { sha256: string; bytes: number; contentType: string }
 
-/**
- * Registers a file that is about to be stored. Returns its incarnation; undefined while the same file is being deleted,
- * after which it has to be stored again.
- */
+/** Registers a file to be stored. Returns its incarnation; undefined while the same file is being deleted. */
 export async function wantFile(
   db: Database,
   { sha256, bytes, contentType }: ArchivedFile,
@@ -33,10 +29,7 @@ export async function wantFile(
   return one(rows, `registering the file ${sha256}`).wanted ?? undefined
 }
 
-/**
- * Schedules a check of a file that may have been stored without a reference. If its row is gone, it is registered
- * again, so that the file is deleted once more.
- */
+/** Schedules a check of a file that may be stored without a reference, even if its row is gone. */
 export async function doubtFile(db: Database, { sha256, bytes, contentType }: ArchivedFile): Promise<void> {
   await retryConflicts(() =>
     db.execute(sql`

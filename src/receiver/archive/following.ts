@@ -70,9 +70,7 @@ export async function followFeed(db: Database, lives: LinkLives = {}) {
   return { ...followed, more: followed.changes === statementRows }
 }
 
-/**
- * SQL: when links end; null without a promise. Links last from the end of the job, also those that are fetched later.
- */
+/** SQL: when links end, counted from the end of the job; null without a promise. */
 function endOfLinks(lives: LinkLives): SQL {
   const seconds = sql`(${JSON.stringify(lives)}::jsonb ->> coalesce(r.source_name, ''))::float8`
   return later(sql`least(r.completed_at, r.landed_at)`, seconds)

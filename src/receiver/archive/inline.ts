@@ -39,10 +39,7 @@ export async function findInline(deps: InlineDeps, copy: Copy, signal: AbortSign
   return isSpent ? { kind: 'waits', detail, pauseSeconds: 30 } : { kind: 'unreachable', detail }
 }
 
-/**
- * Reads the bodies one after the other, since each may be large. At most 16, so that a flood delays other copies
- * little.
- */
+/** Reads the bodies one by one, since each may be large; at most 16, so that a flood delays other copies little. */
 async function* inDeliveries({ db, keys }: InlineDeps, { request_id: requestId, source_name: sourceName }: Copy) {
   const { id, request_id, received_at, body } = schema.deliveries
   const brought = await db

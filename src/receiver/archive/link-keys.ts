@@ -42,10 +42,7 @@ export async function takeLinkKey(
   return { kind: 'taken', key, credential: { origin, headers: linkHeaders(key.apiKey) }, health: grant.health }
 }
 
-/**
- * Records what a download shows of its key. A 401 refuses the key. A 403 may concern the file alone, so it only
- * extends the rest of a key that was refused before.
- */
+/** Records what a download shows of its key: see isRefusalOfKey(). */
 export async function noteLinkKey(
   { db, keys }: LinkKeyDeps,
   { key, health }: Extract<LinkKey, { kind: 'taken' }>,

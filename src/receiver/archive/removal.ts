@@ -12,7 +12,6 @@ const now = postgresTime()
 export type RemovalMark = 'removed' | 'expired'
 
 export type Removal = {
-  /** True if the request is known. */
   known: boolean
   /** How many of its media were marked and will never be archived again. */
   media: number
@@ -80,10 +79,7 @@ export async function stillThere(db: Database, sha256s: readonly string[]): Prom
   return rows.map((file) => file.sha256)
 }
 
-/**
- * Removes the media of requests with archived media older than the cutoff, a few requests at a time. All media of such
- * a request are removed. Returns the number of requests.
- */
+/** Removes all media of requests with media archived before the cutoff. Returns the number of requests. */
 export async function expireMedia(db: Database, cutoff: Date, signal: AbortSignal): Promise<number> {
   let expired = 0
   while (!signal.aborted) {

@@ -46,9 +46,7 @@ function warnOfLinks(keys: Keys, logger: Logger): void {
   )
 }
 
-/**
- * Registers the archive's metrics (docs/observe.md). The backlog is read at each scrape, and left out if that fails.
- */
+/** Registers the archive's metrics (docs/observe.md). The backlog is read at each scrape. */
 export function createArchiveMetrics({ registry, db, logger }: Pick<SliceDeps, 'registry' | 'db' | 'logger'>) {
   const registers = [registry]
   const name = 'mediadock_archive_waiting'

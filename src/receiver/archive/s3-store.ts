@@ -104,10 +104,7 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
 
 const spoolPrefix = 'mediadock-spool-'
 
-/**
- * Makes a spool that only this user can access, under a random name that no other user of TMPDIR could have taken. An
- * empty spool is deleted at the end of the process.
- */
+/** Makes a spool that only this user can access. An empty spool is deleted at the end of the process. */
 async function makeSpool(): Promise<string> {
   const spoolDir = await inStore(`making a spool in ${os.tmpdir()}`, () =>
     fs.mkdtemp(path.join(os.tmpdir(), spoolPrefix)),

@@ -3,7 +3,6 @@ import type { FileName } from '../domain/archived-file.ts'
 
 export type ByteRange = { start: number; end: number }
 
-/** A file in the spool, to be stored. */
 export type SpooledFile = FileName & { path: string; bytes: number }
 
 /** A store of files by their content. Its failures throw StoreError and never count as a try of a media. */
@@ -16,7 +15,6 @@ export type ArchiveStore = {
   /** Stores the file durably. A stored file stays as it is. The spooled file may be gone afterwards. */
   keep: (file: SpooledFile, signal: AbortSignal) => Promise<void>
   keepThumbnail: (sha256: string, bytes: Buffer, signal: AbortSignal) => Promise<void>
-  /** Returns undefined for a missing file. */
   read: (
     file: FileName | { thumbnailOf: string },
     signal: AbortSignal,

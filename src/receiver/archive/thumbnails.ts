@@ -1,8 +1,6 @@
 import { decode, type Ffmpeg, maxPixels, readerOf } from '../../platform/ffmpeg.ts'
 
-/**
- * Limits for formats that are not decoded row by row, and need more memory per pixel. No decoding takes above 160 MB.
- */
+/** Limits for formats that need more memory per pixel. No decoding takes above 160 MB. */
 const maxPixelsWhole: Readonly<Record<string, number>> = {
   heif: 9_000_000,
   png: 16_000_000,
@@ -31,10 +29,7 @@ export type ThumbnailOptions = {
   signal: AbortSignal
 }
 
-/**
- * Makes a thumbnail of an image, which is decoded whole, or of the first frame of a video. Undefined for other types.
- * `damaged` is an image that is truncated or cannot be decoded.
- */
+/** Makes a thumbnail of an image, or of the first frame of a video. Undefined for other types. */
 export async function thumbnailOf(
   file: { path: string; contentType: string },
   { ffmpeg, signal }: ThumbnailOptions,
@@ -103,7 +98,6 @@ async function ofPicture(from: string): Promise<Thumbnail> {
   }
 }
 
-/** Loads sharp if it is installed. A receiver also runs without it. */
 async function loadSharp() {
   try {
     return (await import('sharp')).default

@@ -18,7 +18,6 @@ const notKept: Record<string, Text> = texts.not_kept
 export const parkReasons = Object.keys(parked)
 export const refusalReasons = [...Object.keys(refused), ...Object.keys(notKept)]
 
-/** The words of every cause. Each stands in one of the three groups. */
 const words = new Map([
   ...wordsIn(refused, ''),
   ...wordsIn(parked, texts.todo.parked),

@@ -19,18 +19,14 @@ import { readRefusedSubmits } from '../submitting/refusals.ts'
 
 export type ProblemsOptions = ReconcilerOptions &
   KeysOptions & {
-    /** The address that the provider posts to. */
     webhookPublicUrl: string
     generationApiUrl: string
-    /** Reads the problems of the slices in the same transaction. */
     readSlices?: ((tx: Executor) => Promise<Problem[]>) | undefined
     /** The addresses whose wrong tokens this process answers with 429. */
     limited?: readonly Limited[]
-    /** The failing roles of this process. Issues include those of other processes. */
     failingRoles?: readonly FailingRole[]
   }
 
-/** Arrivals of one outcome and reason in the last minutes. */
 export type Failing = {
   outcome: 'refused' | 'unavailable'
   reason: string | null
@@ -53,7 +49,6 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions) {
     now,
     recent: { minutes: recent.minutes, arrivals: recent.arrivals, ackP95Ms: recent.ack_p95_ms, failing },
     inbox: await inboxDepth(tx, now),
-    /** The causes of deliveries parked in the last hour. */
     parked: await readParkedCauses(tx, new Date(now.getTime() - 3_600_000)),
     /** How long the oldest change has waited for its position in the feed; 0 while none waits. */
     unsequencedSeconds: await unsequencedSeconds(tx, now),
@@ -66,7 +61,6 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions) {
     balances: await readBalances(tx, now),
     refusedSubmits: await readRefusedSubmits(tx, now),
     giveUps: failed,
-    /** Recent arrivals that the provider did not send. */
     strangers,
     failingSources: await readFailingSources(tx, options),
     contradictions: await readContradictions(tx, now),

@@ -179,7 +179,6 @@ function contradictionProblems({ contradictions }: Numbers): Problem[] {
   ]
 }
 
-/** Arrivals of strangers, all refused. */
 function strangersProblem({ strangers, recent: { minutes } }: Numbers): Problem[] {
   if (strangers <= 0) return []
   const text = `${count(strangers, 'arrival', 'arrivals')} with a missing or wrong signature in ${minutes} minutes. All were refused, and none that is kept names a known request: nothing to do.`

@@ -87,7 +87,6 @@ function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: Numbers
   return `${failing.arrivals} of ${count(total, 'arrival', 'arrivals')} in the last ${numbers.recent.minutes} minutes ${were} ${what}: ${why}.`
 }
 
-/** The doubt about refused webhooks that name no request that waits here. */
 function doubtOf({ failing, reason, giveUps }: Group): string {
   const isOne = (failing?.arrivals ?? giveUps.length) === 1
   return sentences(
@@ -100,7 +99,6 @@ function doubtOf({ failing, reason, giveUps }: Group): string {
   )
 }
 
-/** Webhooks that name waiting requests are probably the provider's. */
 function ownText({ reason, giveUps }: Group, named: number, keys: readonly string[]): string {
   if (named === 0) return ''
   const isOneKey = keys.length === 1
@@ -114,7 +112,6 @@ function ownText({ reason, giveUps }: Group, named: number, keys: readonly strin
   return `${name}: ${isOneKey ? "the key's secret was" : "the keys' secrets were"} probably replaced at the provider.`
 }
 
-/** When the provider will stop sending the webhooks, by its schedule. */
 function deadlineOf({ reason, giveUps }: Group, now: Date): string {
   const [first, ...others] = giveUps.filter(({ given_up }) => !given_up)
   const past = giveUps.filter(({ given_up }) => given_up).length

@@ -20,10 +20,7 @@ export type ReplayedMany = Replay & { failed: { delivery_id: string; message: st
 /** Few, because landing of new deliveries comes first. */
 const replaysAtOnce = 4
 
-/**
- * Replays the deliveries that match the filters, newest first, until `limit` or until the changes fill one answer. A
- * delivery that cannot land is listed in `failed`; the others still land.
- */
+/** Replays matching deliveries, newest first, until `limit` or until the changes fill one answer. */
 export async function replayMany(
   deps: LandingDeps,
   { filters, dryRun, cursor, limit, signal }: ReplayMany,
@@ -75,7 +72,6 @@ async function replayInto(
   }
 }
 
-/** Deliveries that fail for the same reason, with some of their ids. */
 export type Failures = { message: string; count: number; delivery_ids: string[] }
 
 /** Groups failed deliveries by their message, the most frequent first. */

@@ -19,7 +19,6 @@ const inbox = columnsOf(schema.inbox)
 const attempts = columnsOf(schema.attempts)
 
 type RequeueMany = {
-  /** The filters as in the address of the list. */
   query: Readonly<Record<string, string>>
   filters: DeliveryFilters
   count: number
@@ -72,10 +71,7 @@ export async function listReplays(db: Database, which = sql`true`) {
   return rows.map(({ started_at, filters, ...row }) => ({ ...row, startedAt: isoAlways(started_at), query: filters }))
 }
 
-/**
- * Returns one replay with the outcomes of its deliveries as far as retention keeps them, and why some were parked
- * again, the most frequent reason first; undefined for an unknown id.
- */
+/** Returns a replay with the outcomes of its deliveries, as far as retention keeps them; undefined if unknown. */
 export async function findReplay(db: Database, id: string) {
   const [replay] = await listReplays(db, sql`${replays.id} = ${id}::uuid`)
   if (!replay) return undefined

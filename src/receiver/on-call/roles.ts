@@ -23,9 +23,7 @@ export type OnCallRolesDeps = {
   logger: Logger
   guesses: GuessLimit
   slices: readonly Slice[]
-  /** Posts the notices. */
   fetch: typeof globalThis.fetch
-  /** The roles of this process whose last rounds have failed. */
   failingRoles: () => FailingRole[]
   after: Promise<void>
   signal: AbortSignal

@@ -13,7 +13,6 @@ const { id } = quarantine
 export type VerifyDeps = { db: Database; keys: () => Keys; roles: { wake: (role: 'inbox') => void } }
 
 export type VerifyOptions = {
-  /** Only arrivals refused for this reason. */
   reason?: string | undefined
   /** Called with the accepted deliveries, and how many of them another attempt had stored already. */
   onAccepted?: (deliveryIds: readonly string[], known: number) => void
@@ -75,10 +74,7 @@ function distinct(deliveries: readonly Delivery[]): Delivery[] {
   )
 }
 
-/**
- * Stores the authentic deliveries of a page and returns the ids of new ones. While another transaction holds one of the
- * deliveries, it tries again, for about 5 s. Then it throws.
- */
+/** Stores authentic deliveries and returns the ids of new ones. Tries for 5 s while one is locked, then throws. */
 async function storeVerified(db: Database, deliveries: readonly Delivery[]): Promise<ReadonlySet<string>> {
   const isNew = new Set<string>()
   for (let tries = 1; tries <= 50; tries += 1) {

@@ -15,7 +15,6 @@ import {
 } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
 
-/** The id of a job as its source wrote it. */
 const idSchema = z.string().regex(jobIdPattern)
 const membersSchema = z.record(z.string(), z.unknown())
 

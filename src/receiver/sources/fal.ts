@@ -103,7 +103,6 @@ async function fetchResult({ jobId, model }: Job, { url, apiKey, call, archive }
   return answeredOtherwise(result) ?? outcomeOf(stateToRead(jobId, ended), jobId)
 }
 
-/** The outcome of a status other than COMPLETED. */
 function runningOf(json: unknown): FetchOutcome | undefined {
   const { status, queue_position = null } = statusSchema.safeParse(json).data ?? {}
   if (status === 'COMPLETED') return undefined
@@ -112,7 +111,6 @@ function runningOf(json: unknown): FetchOutcome | undefined {
   return { kind: 'invalid', detail: 'the status is none of IN_QUEUE, IN_PROGRESS and COMPLETED' }
 }
 
-/** The queue of fal.ai. */
 export const fal: SourceKind = {
   /** The id of the job. fal sends one webhook for a job, and sends it again under the same id. */
   identify: idIn('X-Fal-Webhook-Request-Id'),

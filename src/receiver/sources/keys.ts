@@ -95,18 +95,12 @@ function kindNamed(name: string): SourceKind {
 const shapeOfKeys = 'an array of keys, [{"name", "api_key", "signing_secret", "retired"?}]'
 const shapeOfSources = 'an array of sources, [{"name", "kind", "keys": […]}]'
 
-/**
- * Parses GENERATION_KEYS. Throws an Error whose message says what is wrong, and where if one entry is at fault. It
- * contains no value.
- */
+/** Parses GENERATION_KEYS. The message of an error says what is wrong and where, without a value. */
 export function parseKeys(text: string): Keys {
   return keysOf(parse({ schema: defaultKeysSchema, shape: shapeOfKeys }, text))
 }
 
-/**
- * Adds the sources in the text of SOURCES_FILE to the keys of the default source; sources added earlier are replaced.
- * `archive`: see Source. Throws an Error like parseKeys().
- */
+/** Adds the sources of SOURCES_FILE to the keys of the default source, in place of those added earlier. */
 export function withSources(keys: Keys, text: string, archive?: FilesPlace): Keys {
   const added = parse({ schema: sourcesSchema, shape: shapeOfSources }, text).map(({ keys: entries, ...source }) =>
     sourceWithKeys({ ...source, archive }, entries),
@@ -137,7 +131,6 @@ function parse<T>({ schema, shape }: { schema: z.ZodType<T>; shape: string }, te
   throw new Error(parsed.error.issues.map(({ path, message }) => `${placeOf(path)} ${message}`.trim()).join('; '))
 }
 
-/** The keys of settings that have problems. */
 export const noKeys = keysOf([])
 
 function keysOf(entries: readonly Entry[]): Keys {

@@ -45,10 +45,7 @@ export const luma: SourceKind = {
     body === undefined
       ? { ok: false, stated: undefined, message: 'the id is the hash of the body' }
       : { ok: true, webhookId: `sha256-${sha256Hex(body)}` },
-  /**
-   * Accepts every body, under the first key: Luma documents no signature. Nothing of it is believed, because `parse`
-   * returns hints only.
-   */
+  /** Accepts every body, since Luma documents no signature: `parse` returns hints only. */
   // oxlint-disable-next-line require-yield -- every kind verifies in steps, and this one has none
   *verify(_arrived, [first], nowSeconds) {
     return first === undefined

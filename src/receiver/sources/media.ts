@@ -9,7 +9,6 @@ type Kind = MediaItem['kind']
 
 /** A width or height. A value that the columns refuse is omitted. */
 export const pixels = z.int().positive().max(maxInteger).optional().catch(undefined)
-/** The members of a file that describe it. A value of another type is omitted. */
 const fileSchema = z.object({
   content_type: z.string().optional().catch(undefined),
   width: pixels,
@@ -29,7 +28,6 @@ const maxLevels = 4
 /** Bounds the reading of an output with many values other than links. */
 const maxValues = 10_000
 
-/** The media in an output, and the output in the shape of the default source. */
 export type FoundMedia = Pick<Report, 'media' | 'isInline' | 'files' | 'output'>
 
 /**
@@ -58,9 +56,7 @@ export function mediaIn(
 
 type Inline = Omit<MediaItem, 'kind' | 'position'>
 
-/**
- * Gives media in base64 their links in the archive. Returns undefined if there is no archive, or it would not keep all.
- */
+/** Gives media in base64 their links in the archive. Undefined if no archive would keep all of them. */
 function inlineMedia(inline: readonly Inline[], archive: FilesPlace | undefined): FoundMedia | undefined {
   if (archive === undefined) return undefined
   const counts = { image: 0, video: 0, audio: 0 }
@@ -76,7 +72,6 @@ function inlineMedia(inline: readonly Inline[], archive: FilesPlace | undefined)
   return { media, isInline: true, files, output: outputOf(media) }
 }
 
-/** Reads the texts and files in an output. Returns false if there are too many values. */
 function readTexts(
   output: unknown,
   add: (text: string, file: Partial<File>, named: Kind | undefined) => void,

@@ -52,7 +52,6 @@ const eventSchema = z.object({ type: text, data: z.looseObject({}) }).transform(
   return jobSchema.parse({ ...data, status })
 })
 
-/** The videos of OpenRouter. */
 export const openrouterVideo: SourceKind = {
   identify: idIn('X-OpenRouter-Idempotency-Key'),
   /** The header has the form of the default source. The signed bytes are the timestamp, a comma and the body. */

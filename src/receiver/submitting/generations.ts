@@ -11,7 +11,6 @@ import { requests } from '../domain/schema.ts'
 import { itemsWanted } from './items-wanted.ts'
 import { joinTracked, requeueParked, type TrackedBy } from './tracking.ts'
 
-/** A submit, with its state. */
 export type Generation = typeof generations.$inferSelect
 
 export type Intent = {
@@ -19,7 +18,6 @@ export type Intent = {
   model: string
   input: unknown
   keyName: string
-  /** True for a sandbox key; undefined if the key's environment is unknown. */
   sandbox?: boolean | undefined
   /** The source of the key: see storedName(). */
   sourceName?: string | null

@@ -6,7 +6,6 @@ import type { Keys } from '../domain/keys.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import * as intents from './generations.ts'
 
-/** A webhook whose URL names a submit, and the job that it is about. */
 export type Joining = RequestIds & { idempotencyKey: string; sourceName: string | null }
 
 export type JoiningDeps = { db: Database; keys: () => Keys; time: SharedTime; logger: Logger }

@@ -24,7 +24,6 @@ export async function refused(
     ${addChange(now, ofRefused(sql`promised`))}`)
 }
 
-/** Submits of a key that the provider refused with the same code. */
 export type RefusedSubmits = { keyName: string; status: number; code: string; count: number; lastAt: string }
 
 /** Counts the submits that were refused within the last hour and not submitted since, the most frequent first. */
@@ -61,7 +60,6 @@ export async function listRefusedSubmits(tx: Executor, now: Date): Promise<Refus
   return rows.map((row) => ({ ...row, refused_at: new Date(row.refused_at).toISOString() }))
 }
 
-/** The answer of an expired submit, in place of the provider's. */
 const expiredEnvelope: ErrorEnvelope = {
   error: {
     type: 'api_error',
@@ -72,9 +70,7 @@ const expiredEnvelope: ErrorEnvelope = {
   },
 }
 
-/**
- * Ends submits without a final answer before the provider forgets their Idempotency-Keys. Each is a change of the feed.
- */
+/** Ends submits before the provider forgets their Idempotency-Keys. Each is a change of the feed. */
 export async function expire(db: Database, now: SQL): Promise<void> {
   await db.execute(sql`
     with ended as (

@@ -73,7 +73,6 @@ export function createSubmitter(deps: SubmitterDeps) {
       const generation = await intents.find(deps.db, idempotencyKey)
       return generation && show(generation)
     },
-    /** Posts pending submits that are due, for the background loop. */
     runOnce: async () => {
       await refusals.expire(deps.db, deps.time())
       const due = await intents.claimDue(deps.db, { limit: submitsAtOnce, now: deps.time() })
@@ -101,7 +100,6 @@ function postponing({ db, time }: SubmitterDeps, generation: Generation) {
     intents.postpone(db, generation, { now: time(), error, pauseSeconds, isCertain })
 }
 
-/** Makes one call for a submit, and stores the outcome. */
 async function attempt(deps: SubmitterDeps, generation: Generation, key: GenerationKey | undefined): Promise<void> {
   const postpone = postponing(deps, generation)
   if (!key || !isUsable(key)) return postpone(`key ${generation.key_name} is not usable`, pauseOf(generation), true)
@@ -129,7 +127,6 @@ function keyEffect(outcome: SubmitOutcome): KeyEffect {
   return outcome.kind === 'submitted' || outcome.kind === 'refused' ? 'accepted' : 'none'
 }
 
-/** Returns the details of an answer for the log. */
 function factsOf(
   outcome: SubmitOutcome,
   { source_name: sourceName }: Generation,
@@ -182,7 +179,6 @@ async function record(deps: SubmitterDeps, { generation, key, outcome }: ToRecor
   }
 }
 
-/** Seconds until the next attempt. */
 function pauseOf({ attempts }: Generation): number {
   return jitteredPauseMs(Math.min(attempts, 20), retryPause, Math.random) / 1000
 }
@@ -195,7 +191,6 @@ function answerOf(generation: FoundGeneration): Answer {
 
 export type ShownGeneration = ReturnType<typeof show>
 
-/** Converts a submit for answers. `request_id` is null until the provider has assigned one. */
 function show({ idempotency_key, state, request_id, status, model, key_name, metadata, ...row }: FoundGeneration) {
   const { cost, attempts, next_attempt_at, last_error, answer, created_at } = row
   return {

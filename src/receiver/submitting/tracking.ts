@@ -3,7 +3,6 @@ import { claimsAnew } from '../../platform/postgres/lease.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
 import type { Environment } from '../domain/keys.ts'
 
-/** The environment of the submitting key, if known. */
 export type TrackedBy = { environment: Environment | undefined; now: SQL }
 
 /**

@@ -13,7 +13,6 @@ const lease = leaseOf('s', {
 })
 const now = postgresTime()
 
-/** A subscription that this process has claimed. */
 export type LeasedSubscription = Pick<
   typeof subscriptions.$inferSelect,
   'id' | 'name' | 'url' | 'secret' | 'position' | 'failures' | 'claims' | 'filter' | 'ahead'
@@ -65,10 +64,7 @@ export function saveProgress(
   return lease.write(db, leased, accepted ? sql`${place}, ${cleared}` : place)
 }
 
-/**
- * Schedules the next attempt, or stops after `retry_hours` of failures. Returns the state; undefined if the lease was
- * lost.
- */
+/** Schedules the next attempt, or stops after `retry_hours` of failures. Undefined if the lease was lost. */
 export async function putOffSubscription(
   db: Database,
   leased: LeasedSubscription,

@@ -46,10 +46,7 @@ export async function listSubscriptions(db: Database): Promise<Subscription[]> {
   return readWithin(db, (tx) => read(tx))
 }
 
-/**
- * Reads subscriptions that have stopped, or have been failing for a while. Shorter failures, for example during a
- * restart of the service, are not reported, and paused subscriptions are not included.
- */
+/** Reads subscriptions that have stopped, or have failed for longer than a restart of their service takes. */
 export async function troubledSubscriptions(tx: Executor): Promise<Subscription[]> {
   const fails = sql`s.state = 'active' and s.failing_since <= now() - make_interval(mins => 10)`
   return read(tx, sql`s.state = 'stopped' or (${fails})`)

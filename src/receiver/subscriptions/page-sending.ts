@@ -6,9 +6,7 @@ export type Progress = { position: number; ahead: readonly number[] }
 export type PageSending = {
   items: readonly FeedItem[]
   from: Progress
-  /** Posts one change alone first, after a failure. */
   probes: boolean
-  /** No post begins while it returns false. */
   mayBegin: () => boolean
   post: (item: FeedItem) => Promise<ChangePostEnd>
   /** Stores the progress, at most twice a second: after a crash, only later changes are posted again. */
@@ -18,7 +16,6 @@ export type PageSending = {
 export type PageSent = Progress & {
   /** True if `save` has stored this progress already. */
   isSaved: boolean
-  /** Why a post failed. */
   trouble?: string | undefined
 }
 

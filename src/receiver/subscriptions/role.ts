@@ -85,7 +85,6 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps) {
   }
 
   return {
-    /** Claims subscriptions with changes to post and starts posting, which continues afterwards. */
     runOnce: async () => {
       const limit = signal.aborted ? 0 : places.free()
       const claimedAtMs = performance.now()
@@ -93,7 +92,6 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps) {
       for (const leased of claimed) begin(leased, claimedAtMs)
       return { more: false }
     },
-    /** Resolves when no turn is under way. */
     idle: places.idle,
   }
 }

@@ -45,7 +45,6 @@ function subscriptionRow(one: Subscription, now: Date): Row {
   }
 }
 
-/** Shows the filter of a subscription; nothing without one. */
 function filterShown(filter: FeedFilter): Markup {
   const members = Object.entries(filter).map(
     ([name, value]) => `${name} ${typeof value === 'string' ? value : JSON.stringify(value)}`,

@@ -91,7 +91,6 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
   ]
 }
 
-/** Builds a call that acts on a named subscription and is recorded in the audit log. */
 function act(deps: ReceiverDeps, word: ActName): Operation {
   const { schema, ...about } = acts[word]
   const isResume = word === 'resume'

@@ -52,7 +52,6 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       ${card('New subscription', addForm())}`
     sendConsolePage(console, res, { title: 'Subscriptions', about, body })
   }
-  /** Does an action and records it in the audit log. An unknown name is a 404. */
   const doing = async <T extends object>(
     req: Request,
     [word, name]: [string, string],

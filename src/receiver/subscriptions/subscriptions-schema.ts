@@ -13,10 +13,7 @@ import {
 import { mediadock } from '../domain/base-schema.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 
-/**
- * One row per subscription: a service to which the changes of the feed that match its filter are posted. Landing does
- * not use it.
- */
+/** One row per service to which the changes that match its filter are posted. Landing does not use it. */
 export const subscriptions = mediadock.table(
   'subscriptions',
   {
@@ -25,13 +22,10 @@ export const subscriptions = mediadock.table(
     url: text().notNull(),
     /** Signs posts, so it is stored in plain text: see SECURITY.md. */
     secret: text().notNull(),
-    /** How long failures are retried before the subscription stops. */
     retry_hours: integer().notNull().default(24),
     /** The changes to post: feeding/feed-filter.ts. */
     filter: jsonb().$type<FeedFilter>().notNull().default({}),
-    /**
-     * `complete` of the filter, for the previous release, which may run at the same time. The next release drops it.
-     */
+    /** `complete` of the filter, for the previous release beside this one. The next release drops it. */
     only_complete: boolean().notNull().default(false),
     state: text({ enum: ['active', 'paused', 'stopped'] })
       .notNull()
@@ -43,7 +37,6 @@ export const subscriptions = mediadock.table(
       .array()
       .notNull()
       .default(sql`'{}'`),
-    /** Consecutive failures since the last post that was answered 2xx. */
     failures: integer().notNull().default(0),
     failing_since: instant(),
     next_attempt_at: instant()

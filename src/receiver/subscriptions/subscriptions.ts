@@ -5,7 +5,6 @@ import { clockTime, count } from '../on-call/figures.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import { troubledSubscriptions, type Subscription } from './list-subscriptions.ts'
 
-/** The subscriptions slice: posts changes of the feed to services. */
 export const subscriptions: SliceWithPages = {
   name: 'subscriptions',
   start: async (deps) => (await import('./role.ts')).startSubscribing(deps),

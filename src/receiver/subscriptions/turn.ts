@@ -93,7 +93,6 @@ async function postOn(deps: TurnDeps, leased: LeasedSubscription, holds: () => b
   return { more: mayBegin() && performance.now() >= until }
 }
 
-/** Reads the next page; undefined if the next changes are gone, in which case the subscription is stopped. */
 async function readOn(
   { db, logger, pressure, signal }: TurnDeps,
   leased: LeasedSubscription,

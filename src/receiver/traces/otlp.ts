@@ -44,7 +44,6 @@ export type WrittenSpan = {
   startMs: number
   endMs: number
   attributes: Readonly<Record<string, string | number | boolean | undefined>>
-  /** Set if the work of the span failed. */
   error?: { type: string; message?: string | undefined } | undefined
 }
 
@@ -53,7 +52,6 @@ export type SpanWriter = {
   write: (span: WrittenSpan) => SpanRoot
   /** Returns the sampling decision for this root. It depends only on the trace id and the parent, in every process. */
   isSampled: (root: SpanRoot) => boolean
-  /** Sends the remaining spans, within the given time. */
   close: (withinMs: number) => Promise<void>
 }
 
@@ -144,10 +142,7 @@ function samplerOf({ sampler, ratio }: TraceSettings): Sampler {
   return sampler.startsWith('parentbased_') ? new ParentBasedSampler({ root }) : root
 }
 
-/**
- * Logs what the packages report: spans that were not sent, or dropped because the queue was full. At most one line per
- * minute, so that a collector that is down does not fill the log.
- */
+/** Logs lost spans, at most once a minute, so that a collector that is down does not fill the log. */
 function reportLosses(logger: Logger, collector: string) {
   let silentUntil = 0
   const report = (detail: string) => {

@@ -6,9 +6,7 @@ import type { ReceiverSettings } from '../settings.ts'
 import type { SpanRoot, SpanWriter } from './otlp.ts'
 
 export type Traces = DeliveryTraces & {
-  /** Called after the answer. */
   arrived: (arrival: Arrival) => void
-  /** Sends the remaining spans, within the given time. */
   close: (withinMs: number) => Promise<void>
 }
 

@@ -67,9 +67,7 @@ export async function dropDaysBefore(
   return { dropped, left: days.length - dropped }
 }
 
-/**
- * Drops one partition, in a few short tries: it needs an exclusive lock, and other statements queue behind the wait.
- */
+/** Drops one partition in a few short tries, since other statements queue behind its exclusive lock. */
 async function dropDay(db: Database, day: string, signal: AbortSignal): Promise<string> {
   for (let attempt = 1; ; attempt += 1) {
     const [row] = await db.execute<{ outcome: string }>(sql`select mediadock.drop_arrival_day(${day}::date) as outcome`)

@@ -117,10 +117,7 @@ async function pruneInbox(db: Database): Promise<number> {
   return rows.length
 }
 
-/**
- * Deletes changes by position, which is a time, and stores the last deleted position. Readers before it get an error
- * instead of a gap.
- */
+/** Deletes changes, and stores the last position. Readers before it get an error instead of a gap. */
 async function pruneFeed(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`
     with gone as (

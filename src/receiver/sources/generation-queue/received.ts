@@ -22,7 +22,6 @@ type Kind = 'image' | 'video' | 'audio'
 
 const listOf = <T extends z.ZodType>(item: T) => z.array(item).min(1).max(wire.maxOutputItems)
 const link = z.looseObject({ url: wire.urlSchema })
-/** A link, or an object with a link. */
 const anyAudio = z.union([wire.urlSchema.transform((url) => ({ url })), link])
 const audios = z.union([anyAudio, listOf(anyAudio)])
 

@@ -27,10 +27,7 @@ function refusal(json: unknown): { reason: UnreadableReason; jobId: string | und
   }
 }
 
-/**
- * An ERROR is complete. An OK has only the first image, and no sizes, durations or times, so a poll that completes it
- * is due at once.
- */
+/** An ERROR is complete. An OK has only the first image, so a poll that completes it is due at once. */
 function reportOfNotification(notification: ReceivedNotification): Report {
   const { request_id: jobId } = notification
   if (notification.status === 'ERROR')
@@ -57,7 +54,6 @@ export function reportOfResult(result: ReceivedResult): Report {
   }
 }
 
-/** The media of an output, in order. */
 function mediaOf({ kind, items }: { kind: MediaItem['kind']; items: readonly ReceivedItem[] }): MediaItem[] {
   return items.map(({ url, original_url, width, height, duration }, position) => ({
     kind,
