@@ -96,7 +96,7 @@ async function callerOf({ db }: ConsoleDeps, { keyId }: Filled): Promise<Caller>
   const id = requestIdSchema.safeParse(keyId)
   const caller = id.success ? await callerOfKey(db, id.data) : undefined
   if (caller === undefined)
-    throw new HttpError(422, 'invalid_form', 'this key does not exist or is revoked: choose another')
+    throw new HttpError(400, 'invalid_form', 'this key does not exist or is revoked: choose another')
   if (!caller.scopes.includes('generate'))
     throw new HttpError(403, 'insufficient_scope', 'this key does not have the scope generate')
   return caller

@@ -122,7 +122,7 @@ describe('the page of a model', () => {
     expect((await post('/models/aurora-image/run', form)).status).toBe(404)
     await setModelEnabled(provider.deps, { slug: 'aurora-image', environment: 'sandbox', enabled: true })
     await post(`/keys/${key.id}/revoke`, { account: 'barred' })
-    expect((await post('/models/aurora-image/run', form)).status).toBe(422)
+    expect((await post('/models/aurora-image/run', form)).status).toBe(400)
     expect(await requestsOf('barred')).toHaveLength(0)
   })
 
