@@ -1,9 +1,9 @@
+import sharp from 'sharp'
 import { contentTypeOf } from '../../platform/media-type.ts'
 import type { Output } from '../../wire/schemas.ts'
 import type { EngineChoice } from '../domain/engine-choice.ts'
 import { EngineError, type EngineJob } from './engine.ts'
 import { mediaTypes, storeMedia } from './media-store.ts'
-import { type ReceivedPicture, receivePicture } from './received-picture.ts'
 
 /** An answer of a remote engine that breaks the protocol or a limit. The reason is only logged. */
 export function unusable(reason: string | Error): EngineError {
@@ -29,7 +29,8 @@ export async function storeRemoteMedia<T extends Claimed>(
   if (type === 'image') {
     const images = []
     for (const [at, output] of outputs.entries()) {
-      const { bytes, format, width, height } = await pictureOf(await fetchBytes(output))
+      const bytes = await fetchBytes(output)
+      const { format, width, height } = await readPicture(bytes)
       images.push({ url: await storeMedia(job, `image-${at}`, format, bytes), width, height })
     }
     return { images }
@@ -46,11 +47,24 @@ export async function storeRemoteMedia<T extends Claimed>(
   return { video: { url: await storeClip('video', job, await fetchBytes(first)), width, height, duration } }
 }
 
-async function pictureOf(bytes: Buffer): Promise<ReceivedPicture> {
+const pictureFormats = ['png', 'webp', 'jpg'] as const
+
+/**
+ * Checks that the bytes are a complete PNG, WebP or JPEG, detected by content, and returns its true size. Refuses
+ * anything else, especially SVG and HTML, because stored files are served from our host.
+ */
+async function readPicture(bytes: Buffer) {
+  const type = contentTypeOf(bytes)
+  const format = pictureFormats.find((each) => mediaTypes[each] === type)
+  if (format === undefined) throw unusable('it sent a file that is not a PNG, WebP or JPEG')
   try {
-    return await receivePicture(bytes)
-  } catch (error) {
-    throw error instanceof EngineError ? unusable(error) : error
+    const picture = sharp(bytes, { limitInputPixels: 67_108_864, failOn: 'truncated' })
+    const { autoOrient } = await picture.metadata()
+    // The header proves little, so this decodes every row.
+    await picture.clone().resize(8, 8).raw().toBuffer()
+    return { format, width: autoOrient.width, height: autoOrient.height }
+  } catch (cause) {
+    throw unusable(new Error('it sent a damaged picture', { cause }))
   }
 }
 
