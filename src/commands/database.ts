@@ -2,6 +2,7 @@ import path from 'node:path'
 import { isProduction, readDatabaseUrl, type Program } from '../config/config.ts'
 import { findEmbeddedPostgres } from '../laptop/embedded-postgres.ts'
 import { dataDir } from '../laptop/local.ts'
+import { createPool, type Database } from '../platform/postgres/postgres.ts'
 import { placeOfUrl } from '../platform/postgres/url.ts'
 import { isGiven, type ProcessEnvironment } from '../platform/settings.ts'
 
@@ -33,4 +34,19 @@ export async function withDatabase<T>(
     `mediadock: DATABASE_URL is not set. Using the mediadock start in this folder: ${placeOfUrl(running)}\n`,
   )
   return work(running)
+}
+
+/** Calls `work` with a connection pool of the receiver's database, then closes the pool. */
+export async function withReceiverDatabase<T>(
+  env: ProcessEnvironment,
+  work: (db: Database, url: string) => Promise<T>,
+): Promise<T> {
+  return withDatabase(env, 'receiver', async (url) => {
+    const pool = createPool({ url, max: 2 })
+    try {
+      return await work(pool.db, url)
+    } finally {
+      await pool.close()
+    }
+  })
 }

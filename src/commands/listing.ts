@@ -1,10 +1,10 @@
 import type { z } from 'zod'
-import { createPool, type Database } from '../platform/postgres/postgres.ts'
+import type { Database } from '../platform/postgres/postgres.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
 import { maxPageItems } from '../receiver/domain/page-limits.ts'
 import { ago, InvalidFilterError, parseFilters, type Paging } from '../receiver/queries/filters.ts'
 import type { Page } from '../receiver/queries/page.ts'
-import { withDatabase } from './database.ts'
+import { withReceiverDatabase } from './database.ts'
 import { printTable } from './terminal.ts'
 import { defineCommand, printJson, toOption, UsageError, type Command } from './usage.ts'
 
@@ -23,15 +23,13 @@ export type Listing<S extends z.ZodObject, T> = {
 export function listCommand<S extends z.ZodObject, T>({ help, filters, list, columns }: Listing<S, T>): Command {
   return defineCommand({
     help,
-    takesWords: true,
     options: { ...optionsOf(filters), limit: { type: 'string' }, json: { type: 'boolean' } },
-    run: async ({ json, limit, ...given }, words, env) => {
-      refuseWords(words)
+    run: async ({ json, limit, ...given }, _words, env) => {
       const wanted = limit === undefined ? 50 : Number(limit)
       if (!Number.isInteger(wanted) || wanted < 1) throw new UsageError('--limit: must be a whole number above 0')
       const query = filtersOf(filters, given)
-      return withDatabase(env, 'receiver', async (url) => {
-        const items = await withPool(url, (db) => collect(wanted, (paging) => list(db, { ...query, ...paging }, env)))
+      return withReceiverDatabase(env, async (db) => {
+        const items = await collect(wanted, (paging) => list(db, { ...query, ...paging }, env))
         return printItems(items, columns, json)
       })
     },
@@ -49,16 +47,6 @@ export function printItems<T>(items: readonly T[], columns: TableColumns<T>, jso
   return 0
 }
 
-/** Calls `work` with a connection pool, then closes the pool. */
-export async function withPool<T>(url: string, work: (db: Database) => Promise<T>): Promise<T> {
-  const pool = createPool({ url, max: 2 })
-  try {
-    return await work(pool.db)
-  } finally {
-    await pool.close()
-  }
-}
-
 async function collect<T>(wanted: number, list: (paging: Paging) => Promise<Page<T>>): Promise<T[]> {
   const items: T[] = []
   let cursor: string | undefined
@@ -73,10 +61,6 @@ async function collect<T>(wanted: number, list: (paging: Paging) => Promise<Page
 /** The options of these filters, in the form of `parseArgs`. */
 export function optionsOf({ shape }: z.ZodObject): Record<string, { type: 'string' }> {
   return Object.fromEntries(Object.keys(shape).map((name) => [toOption(name), { type: 'string' }]))
-}
-
-export function refuseWords([word]: readonly string[]): void {
-  if (word !== undefined) throw new UsageError(`"${cell(word)}" is not an option: --help lists the options`)
 }
 
 type Options = Readonly<Record<string, string | boolean | undefined>>

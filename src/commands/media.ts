@@ -3,8 +3,7 @@ import type { Database } from '../platform/postgres/postgres.ts'
 import { removeMedia, stillThere } from '../receiver/archive/removal.ts'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { auditedCommand } from './audited-command.ts'
-import { withDatabase } from './database.ts'
-import { withPool } from './listing.ts'
+import { withReceiverDatabase } from './database.ts'
 import { defineCommand, printJson, UsageError } from './usage.ts'
 
 export const command = defineCommand({
@@ -24,24 +23,22 @@ media refer to. The command waits up to 15 seconds for that and exits with 1 if 
     if (!parsed.success) throw new UsageError('the request_id must be a uuid')
     const requestId = parsed.data
 
-    return withDatabase(env, 'receiver', (url) =>
-      withPool(url, async (db) => {
-        const { known, media, files } = await auditedCommand({
-          db,
-          action: 'media_remove',
-          target: requestId,
-          detailOf: (removal) => (removal.known ? { media: removal.media, files: removal.files.length } : undefined),
-          work: () => removeMedia(db, requestId),
-        })
-        if (!known) throw new Error(`request ${requestId} is not tracked`)
-        const left = await waitForFiles(db, files)
-        if (json) printJson({ media, files: files.length, files_left: left })
-        else process.stdout.write(`${media} media removed, ${files.length} files to delete, ${left} not yet deleted\n`)
-        if (left > 0)
-          process.stderr.write('mediadock: files remain: a receiver that runs with MEDIA_ARCHIVE will delete them\n')
-        return left > 0 ? 1 : 0
-      }),
-    )
+    return withReceiverDatabase(env, async (db) => {
+      const { known, media, files } = await auditedCommand({
+        db,
+        action: 'media_remove',
+        target: requestId,
+        detailOf: (removal) => (removal.known ? { media: removal.media, files: removal.files.length } : undefined),
+        work: () => removeMedia(db, requestId),
+      })
+      if (!known) throw new Error(`request ${requestId} is not tracked`)
+      const left = await waitForFiles(db, files)
+      if (json) printJson({ media, files: files.length, files_left: left })
+      else process.stdout.write(`${media} media removed, ${files.length} files to delete, ${left} not yet deleted\n`)
+      if (left > 0)
+        process.stderr.write('mediadock: files remain: a receiver that runs with MEDIA_ARCHIVE will delete them\n')
+      return left > 0 ? 1 : 0
+    })
   },
 })
 

@@ -12,8 +12,7 @@ import { createPollKeeper } from '../receiver/reconciling/poll-claims.ts'
 import type { PollingDeps } from '../receiver/reconciling/polling.ts'
 import { createSetAside } from '../receiver/reconciling/rests.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
-import { withDatabase } from './database.ts'
-import { withPool } from './listing.ts'
+import { withReceiverDatabase } from './database.ts'
 
 /** A command ends before its counters could be scraped. */
 const notCounted = { inc: () => {} }
@@ -26,9 +25,9 @@ export async function withReceiver<T>(env: ProcessEnvironment, work: (given: Wit
   const interrupt = () => interruption.abort()
   process.once('SIGINT', interrupt)
   try {
-    return await withDatabase(env, 'receiver', async (databaseUrl) => {
+    return await withReceiverDatabase(env, async (db, databaseUrl) => {
       const settings = await readSettings(env, databaseUrl)
-      return withPool(databaseUrl, (db) => work({ db, settings, interrupted: interruption.signal }))
+      return work({ db, settings, interrupted: interruption.signal })
     })
   } finally {
     process.off('SIGINT', interrupt)

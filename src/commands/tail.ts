@@ -1,7 +1,7 @@
 import { arrivalFiltersSchema } from '../receiver/queries/filters.ts'
 import { followArrivals, fromNow } from '../receiver/queries/follow-arrivals.ts'
-import { withDatabase } from './database.ts'
-import { cell, filtersOf, optionsOf, refuseWords, withPool } from './listing.ts'
+import { withReceiverDatabase } from './database.ts'
+import { cell, filtersOf, optionsOf } from './listing.ts'
 import { tinted } from './terminal.ts'
 import { defineCommand, printJson } from './usage.ts'
 
@@ -15,9 +15,7 @@ Prints arrivals as they are logged, until Ctrl-C. Takes the filters of mediadock
   mediadock tail --json | jq -r .reason
 `,
   options: { ...optionsOf(arrivalFiltersSchema), json: { type: 'boolean' } },
-  takesWords: true,
-  run: async ({ json, ...given }, words, env) => {
-    refuseWords(words)
+  run: async ({ json, ...given }, _words, env) => {
     const filters = filtersOf(arrivalFiltersSchema, given)
     const interruption = new AbortController()
     process.once('SIGINT', () => interruption.abort()).once('SIGTERM', () => interruption.abort())
@@ -26,23 +24,19 @@ Prints arrivals as they are logged, until Ctrl-C. Takes the filters of mediadock
       warn: ({ err }: { err?: unknown }, message?: string) =>
         void process.stderr.write(`mediadock: ${message}: ${String(err)}\n`),
     }
-    return withDatabase(env, 'receiver', (url) =>
-      withPool(url, async (db) => {
-        for await (const { fresh, isCut } of followArrivals(
-          { db, clock, logger },
-          { filters, after: fromNow(clock()), closed: interruption.signal },
-        )) {
-          for (const { arrival } of fresh) {
-            const { arrived_at, status, outcome, reason, ack_ms, key_name, remote, request_id, webhook_id } = arrival
-            const columns = [reason, `${ack_ms.toFixed(1)} ms`, key_name, remote, request_id, webhook_id]
-            const line = [cell(arrived_at), cell(status), tinted(cell(outcome)), ...columns.map(cell)]
-            if (json) printJson(arrival)
-            else process.stdout.write(`${line.join('  ')}\n`)
-          }
-          if (isCut) process.stderr.write('mediadock: too many arrivals to show all of them: see mediadock arrivals\n')
+    return withReceiverDatabase(env, async (db) => {
+      const following = { filters, after: fromNow(clock()), closed: interruption.signal }
+      for await (const { fresh, isCut } of followArrivals({ db, clock, logger }, following)) {
+        for (const { arrival } of fresh) {
+          const { arrived_at, status, outcome, reason, ack_ms, key_name, remote, request_id, webhook_id } = arrival
+          const columns = [reason, `${ack_ms.toFixed(1)} ms`, key_name, remote, request_id, webhook_id]
+          const line = [cell(arrived_at), cell(status), tinted(cell(outcome)), ...columns.map(cell)]
+          if (json) printJson(arrival)
+          else process.stdout.write(`${line.join('  ')}\n`)
         }
-        return 0
-      }),
-    )
+        if (isCut) process.stderr.write('mediadock: too many arrivals to show all of them: see mediadock arrivals\n')
+      }
+      return 0
+    })
   },
 })

@@ -47,7 +47,15 @@ export function startBackground(deps: BackgroundDeps) {
   const guesses = createGuessLimit(clock)
   const polling = pollingDeps(deps)
   const followUps = createFollowUps(polling)
-  const onCall = startOnCallRoles({ ...deps, guesses, after, failingRoles: () => failingRoles() })
+  const watched = {
+    /** The reconciler counts as silent after this long without a run; undefined if it runs too rarely to decide. */
+    silentAfterSeconds: silentAfterSeconds(settings.reconcileCron),
+    /** Wrong tokens given to the internal listener; an issue names their addresses. */
+    guesses,
+    /** The roles of this process whose last rounds failed. */
+    failingRoles: () => failingRoles(),
+  }
+  const onCall = startOnCallRoles({ ...deps, background: watched, startedAt: clock(), after })
   const loops = new Map([...startRoles(deps, followUps), ...Object.entries(onCall)])
   const schedules = startSchedules(deps, polling)
   const all = [...loops.values(), ...deps.running.map(({ loop }) => loop)]
@@ -76,12 +84,7 @@ export function startBackground(deps: BackgroundDeps) {
     reconcileNow: schedules.reconcileNow,
     /** Polls one request; undefined when the request is not tracked or its row stays locked. */
     reconcileOne: (requestId: string) => reconciler.reconcileOne({ ...polling, db }, requestId),
-    /** The reconciler counts as silent after this long without a run; undefined if it runs too rarely to decide. */
-    silentAfterSeconds: silentAfterSeconds(settings.reconcileCron),
-    /** Wrong tokens given to the internal listener; an issue names their addresses. */
-    guesses,
-    /** The roles of this process whose last rounds failed. */
-    failingRoles,
+    ...watched,
     nextRunAt: schedules.nextRunAt,
     /** After the signal: waits for every round to end, and writes buffered log rows. */
     drain: (graceMs: number): Promise<void> =>

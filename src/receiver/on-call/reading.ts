@@ -8,7 +8,7 @@ import { readWithin } from '../queries/deadline.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import type { Slice } from '../slice.ts'
 
-type ReadingDeps = {
+export type ReadingDeps = {
   settings: ReceiverSettings
   background: {
     silentAfterSeconds: number | undefined
