@@ -211,7 +211,7 @@ function openLanding(base: Base, { rest }: Pressure): { landing: LandingDeps; ha
   }
   const { mediaHosts } = settings
   // For replays, with the connections of all others. The hand-over and the polls have their own.
-  const landing = { db, keys, mediaHosts, clock, time, logger, onProcessed, onHint: wakeFollowUps, traces, join }
+  const landing = { db, keys, mediaHosts, time, logger, onProcessed, onHint: wakeFollowUps, traces, join }
   const wakeInbox = () => roles.wake('inbox')
   const isPrepared = prepared.isDone
   const handOver = createHandOver({

@@ -95,13 +95,13 @@ export function startBackground(deps: BackgroundDeps) {
   }
 }
 
-function pollingDeps({ landing, pools, settings, fetcher, cut, awaited }: BackgroundDeps) {
+function pollingDeps({ landing, clock, pools, settings, fetcher, cut, awaited }: BackgroundDeps) {
   const { db } = pools.polls
   const { stuckAfterSeconds } = settings
-  const setAside = createSetAside(landing)
+  const setAside = createSetAside({ ...landing, clock })
   const leases = createPollKeeper({ ...landing, db })
   const waiting = { awaited: awaited.ids, setAside, leases }
-  return { ...landing, db, ...waiting, fetchResult: fetcher, cut: cut.signal, stuckAfterSeconds }
+  return { ...landing, clock, db, ...waiting, fetchResult: fetcher, cut: cut.signal, stuckAfterSeconds }
 }
 
 /** Starts the roles of the core. They begin once the receiver is prepared and end with the signal. */
@@ -125,8 +125,8 @@ function landingRoles(deps: BackgroundDeps) {
   return {
     inbox: { runOnce: claim, idleMs: pollMs },
     claims: { runOnce: handOver.renewClaims, idleMs: pollMs },
-    // A landing in this process wakes the feed. This interval serves landings of other processes, refused submits and
-    // removed media.
+    // A landing in this process wakes the feed. This interval serves every other change: landings of other processes,
+    // refused submits, removed media, and values that join a landed result.
     feed: { runOnce: sequencer.runOnce, idleMs: 250 },
   }
 }

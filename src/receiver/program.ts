@@ -41,7 +41,7 @@ import { openTraces } from './traces/traces.ts'
  *                                       rules-sql.ts
  *   feeding/sequencer.ts                gives the change its position in the feed
  *   reconciling/follow-ups.ts           polls for the full result: poll-claims.ts, then polling.ts
- *   fetching/fetcher.ts                 asks with keys that have a call: provider-call.ts, call-budget.ts
+ *   fetching/fetcher.ts                 asks with keys that have a call: source-call.ts, call-budget.ts
  *
  * Other ways:
  *
@@ -64,7 +64,7 @@ import { openTraces } from './traces/traces.ts'
  *   a lock on a request          unlockedParts() of landing/land-in-parts.ts
  *   Postgres fails or hangs      landOrReturn() of landing/batches.ts; flush() of intake/accept.ts answers 503, or the
  *                                timer of accept() there
- *   the provider fails           createProviderBreaker() of fetching/provider-breaker.ts
+ *   the provider fails           createSourceBreaker() of fetching/source-breaker.ts
  *   the clock of a host is off   judge() of wire/signature.ts uses this clock for the age of a signature; leases, due
  *                                times and budgets go by Postgres's clock: postgresTime() of platform/postgres/time.ts
  *   a flood for one request      takeBatch() of landing/in-flight.ts

@@ -14,7 +14,7 @@ export const noRoom: MemoryRoom = {
 export type Round = { claimed: number; parked: number; landed: number; failed: number }
 
 /** A hand-over that no loop drives. Its leases go by the clock of the test. */
-export function testHandOver(deps: LandingDeps): HandOver {
+export function testHandOver(deps: LandingDeps & { clock: () => Date }): HandOver {
   return createHandOver({
     ...deps,
     rest: async () => {},
@@ -26,7 +26,7 @@ export function testHandOver(deps: LandingDeps): HandOver {
 }
 
 /** One round of claiming and all that comes of it. Throws the error of a batch that failed as a whole. */
-export async function workOnce(deps: LandingDeps): Promise<Round> {
+export async function workOnce(deps: LandingDeps & { clock: () => Date }): Promise<Round> {
   let landed = 0
   let parked = 0
   const errors: unknown[] = []

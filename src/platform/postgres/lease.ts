@@ -7,7 +7,7 @@ import { later } from './time.ts'
  * How rows are claimed, in every table that is a queue.
  * `due_at` is the time from which the row may be claimed. A claim moves it to the end of its lease, so the row of a
  * dead claimant becomes due again.
- * `claims` increases with every claim and every end of a claim. It fences: a claimant renews or ends its claim only
+ * `claims` increases with every claim, and with every end of a claim that keeps the row in its queue. It fences: a claimant renews or ends its claim only
  * while the number is unchanged. Its writes to other rows are fenced only in statements that check the number too. A
  * landing that raced keeps its claim, although its row is due again (`dueAgain` of landing/whole-sql.ts): the same
  * process lands it again at once, up to five times in all. Another process may claim the row at any time.

@@ -27,8 +27,9 @@ import { pollOutcomes } from './poll-outcomes.ts'
  *   stored → pending | parked                  parked where it is unreadable (intake/store.ts)
  *   pending → processed | parked | discarded   by the process that has claimed it, at its storing or from the inbox
  *   parked → pending                           a replay, another key that signs it, or the tracking of its request
- *   parked → processed                         a replay of it alone, or its request lands in its environment
+ *   pending | parked → processed               a replay of it alone; or, if parked, its request lands in its environment
  *   processed → pending                        a replay of many, or a live key that signs it too
+ *   processed → parked                         a replay of it alone that finds a mismatch
  */
 export const deliveries = mediadock.table(
   'deliveries',
@@ -40,7 +41,7 @@ export const deliveries = mediadock.table(
     /** The reported end, in the words of the default source, which never sends CANCELED; null without a report. */
     status: text({ enum: ['OK', 'ERROR', 'CANCELED'] }),
     key_name: text().notNull(),
-    /** The source that signed; null for the default source. Webhook ids of two sources never meet (deliveryId). */
+    /** The source that signed; null for the default source. Two sources may send the same webhook id. */
     source_name: text(),
     /** The environment of the key at acceptance. Later changes of the keys do not change it. */
     environment: text({ enum: ['live', 'sandbox', 'unknown'] })
@@ -179,7 +180,7 @@ export const requests = mediadock.table(
     metadata: jsonb(),
     /** The Idempotency-Key of a submit through the receiver. */
     idempotency_key: uuid(),
-    /** How many images the submit asked for, if known. A webhook carries only one. */
+    /** Not used any more. */
     items_wanted: smallint(),
     /** Null for an output of one media item alone: the view `results` makes it from the row of `media`. */
     output: jsonb(),
@@ -197,14 +198,11 @@ export const requests = mediadock.table(
     landed_at: instant(),
     /** When the provider's own result was last taken over; null while only a webhook has reported the end. */
     confirmed_at: instant(),
-    /** When the request is polled next by its schedule; null if no further poll is needed. */
+    /** When the request is polled next by its schedule, or null. During any poll, the end of its lease. */
     next_poll_at: instant(),
-    /**
-     * When the request gets an extra poll, beside its schedule and with an extra call. It is set by a delivery that
-     * contradicts the row or is of another environment, by hints, and by a caller that waits for progress.
-     */
+    /** When the request gets an extra poll, beside its schedule and with an extra call: see reconciling/poll-claims.ts. */
     doubt_poll_at: instant(),
-    /** The number of polls. A poll that got no call and was given back is not counted. */
+    /** The number of polls that showed something of the request: see undoClaim() in reconciling/polling.ts. */
     polls: integer().notNull().default(0),
     /** The fence of a claimed poll (platform/postgres/lease.ts). */
     poll_claims: integer().notNull().default(0),

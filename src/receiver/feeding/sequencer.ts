@@ -10,8 +10,6 @@ type SequencerDeps = {
   signal: AbortSignal
 }
 
-export type Sequencer = ReturnType<typeof createSequencer>
-
 type SeenSnapshot = { server: string; snapshot: string; at: number }
 
 /**

@@ -3,6 +3,7 @@ import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { later } from '../../platform/postgres/time.ts'
+import { callDeadlineMs } from './source-client.ts'
 
 /** The health of a key when a call was granted. The answer of the call changes it: see key-health.ts. */
 export type KeyHealth = {
@@ -19,8 +20,8 @@ export type Grant =
 
 /**
  * The purpose of a call:
- * - `submitting` a generation
- * - `completing`: reading the result of a request, after its webhook or by the reconciler
+ * - `submitting` a generation, and what callers of the API ask for: estimates, models, the account, a cancellation
+ * - `completing`: reading the result of a request, after its webhook, by the reconciler, or for a new link to its media
  * - `extra`: an extra poll (claimDue() in reconciling/poll-claims.ts), or the poll of a request that is attributed to
  *   another key or that no key has known so far; it counts as completing
  */
@@ -47,8 +48,8 @@ export const slotCount = 61
 const slots = sql.raw(String(slotCount))
 /** A tenth of the minute: see `pace`. */
 const paceSlots = 6
-/** The longest call (callDeadlineMs). While a call tests a refused key, no other call is made with the key. */
-const probeSeconds = 10
+/** While a call tests a refused key, no other call is made with the key. */
+const probeSeconds = callDeadlineMs / 1000
 
 export type WantedCall = {
   keyName: string

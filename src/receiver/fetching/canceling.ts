@@ -1,7 +1,7 @@
 import { HttpError } from '../../platform/http/http.ts'
 import { keyOfRequest, sourceOf } from '../domain/keys.ts'
 import type { SourceKind } from '../domain/source.ts'
-import { callProvider, noCallLeft, type CallingDeps } from './provider-call.ts'
+import { callSource, noCallLeft, type CallingDeps } from './source-call.ts'
 
 /** A request as readers see it. */
 export type Cancelable = {
@@ -37,7 +37,7 @@ export async function cancelJob(deps: CancelDeps, request: Cancelable): Promise<
     throw notCancelable(landed_at === null ? `the source ${source_name} cannot cancel jobs` : 'this request has ended')
   const key = keyOfRequest(keys(), source, key_name)
   if (key === undefined) throw new HttpError(422, 'unknown_key', `the source ${source_name} has no usable key`)
-  const outcome = await callProvider(deps, {
+  const outcome = await callSource(deps, {
     operation: 'cancel',
     key,
     purpose: 'submitting',

@@ -3,8 +3,8 @@ import { sourceLabel, storedName, type FetchOutcome } from '../domain/source.ts'
 import type { Purpose } from './call-budget.ts'
 import { noteFailing } from './key-health.ts'
 import type { PollRecord } from './poll-log.ts'
-import { createProviderBreaker, type ProviderBreaker } from './provider-breaker.ts'
-import { callProvider, healthNotUpdated, type CallingDeps } from './provider-call.ts'
+import { createSourceBreaker, type SourceBreaker } from './source-breaker.ts'
+import { callSource, healthNotUpdated, type CallingDeps } from './source-call.ts'
 
 export type FetcherDeps = CallingDeps & {
   clock: () => Date
@@ -52,19 +52,26 @@ export type Fetcher = (lookup: ResultLookup) => Promise<Fetched>
 const maxOthers = 3
 
 /**
- * Fetches the provider's result within the keys' budgets. The named key is tried first. After a 404, or if the key is
- * refused, other keys are tried with extra calls: first those of the same environment. If all of these answer 404,
- * those of the other environment follow, since the named key may be wrong or forged. The answer is a 404 only if every
- * key to be tried gives one. If the named key has no call left, only its stand-in is tried: the key that last read a
- * request of the named key. Keys of other sources are never tried. Each source counts as down by its own calls alone.
+ * Fetches the result of a request from its source, within the budgets of the keys. Keys of other sources are never
+ * tried, and each source counts as down by its own calls alone. The keys are tried in this order, until one gives an
+ * answer other than a 404 or a refusal of the key:
+ *
+ * 1. the named key
+ * 2. its stand-in, which is the key that last read a request of the named key
+ * 3. up to three others of the environment of the request, in turn from poll to poll. If a key is named, these and
+ *    the next take extra calls.
+ * 4. those of these three that are of the other environment, since the named key may be wrong or forged: if all keys
+ *    before answered 404, or if only a sandbox key signed
+ *
+ * Without a call for the named key, only its stand-in follows. The answer is a 404 only if every key gives one.
  */
 export function createFetcher(deps: FetcherDeps): Fetcher {
-  const breakers = new Map<string | null, ProviderBreaker>()
+  const breakers = new Map<string | null, SourceBreaker>()
   // By named key, the key that last read one of its requests.
   const standIns = new Map<string, string>()
   return async (lookup) => {
     const { sourceName, keyName } = lookup
-    const breaker = breakers.get(sourceName) ?? createProviderBreaker()
+    const breaker = breakers.get(sourceName) ?? createSourceBreaker()
     // Only names of the settings are added, so the map stays small.
     if (sourceOf(deps.keys(), sourceName)) breakers.set(sourceName, breaker)
     const tried: Fetched[] = []
@@ -149,7 +156,7 @@ function candidates(
 async function callForResult(
   deps: FetcherDeps,
   { requestId, jobId, model, signal, onGranted }: ResultLookup,
-  { key, purpose, breaker }: Pick<Candidate, 'key' | 'purpose'> & { breaker: ProviderBreaker },
+  { key, purpose, breaker }: Pick<Candidate, 'key' | 'purpose'> & { breaker: SourceBreaker },
 ): Promise<ResultAnswer> {
   const noCall = (reason: string) => {
     const outcome = `not_asked_${reason}`
@@ -161,7 +168,7 @@ async function callForResult(
   try {
     // The receiver cuts calls itself in order to stop, which says nothing about the provider or the key.
     const isCut = ({ kind }: FetchOutcome) => kind === 'unreachable' && signal.aborted
-    const outcome = await callProvider(deps, {
+    const outcome = await callSource(deps, {
       operation: 'result',
       key,
       purpose,

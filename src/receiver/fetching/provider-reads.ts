@@ -2,7 +2,7 @@ import { HttpError } from '../../platform/http/http.ts'
 import { jsonOf } from '../../platform/json-text.ts'
 import { usableKey, type GenerationKey } from '../domain/keys.ts'
 import type { Api } from '../domain/source.ts'
-import { callProvider, noCallLeft, type CallingDeps } from './provider-call.ts'
+import { callSource, noCallLeft, type CallingDeps } from './source-call.ts'
 
 /** A read-only call to the default source: its catalog, a model, an estimate or the account. */
 export type ProviderRead = { path: string; body?: { input: Record<string, unknown> } }
@@ -49,7 +49,7 @@ export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
 }
 
 async function answerTo(deps: ProviderReadsDeps, read: ProviderRead, key: GenerationKey): Promise<ReadAnswer> {
-  const outcome = await callProvider(deps, {
+  const outcome = await callSource(deps, {
     operation: 'read',
     key,
     purpose: 'submitting',

@@ -152,6 +152,8 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
   let refusals = 0
   let isAnyStored = false
   for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
+    // After the deadline of the flush, every sender has its 503.
+    if (part.every(({ abandoned }) => abandoned)) continue
     try {
       await storePart(deps, part)
       isAnyStored = true
@@ -164,7 +166,8 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
         continue
       }
       // Also for a row that is refused alone. It is valid, so something in this database refuses it, such as a
-      // trigger of an operator. 503 keeps it at the provider, and the alert and the line below report it.
+      // trigger of an operator. The alert and the line below report it. The provider sends it again, six times in all;
+      // then a poll brings the result.
       for (const { reject } of part) reject(unavailable('postgres_failed', { cause: error }))
       unstored += part.length
       firstError ??= error
@@ -185,7 +188,7 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
  */
 async function storePart({ db, time, memoryRoom, onStored, storeAgain }: FlushDeps, part: readonly Waiting[]) {
   const byId = Map.groupBy(part, ({ delivery }) => delivery.id)
-  // Sorted by key, so that two flushes cannot deadlock.
+  // Sorted by id, so that two flushes cannot deadlock.
   const rows = [...byId.keys()].sort().flatMap((id) => signedLive(byId.get(id) ?? [])?.delivery ?? [])
   const reserved: Delivery[] = []
   const ids = new Set<string>()

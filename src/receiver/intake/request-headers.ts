@@ -31,12 +31,12 @@ export function keptHeaders(req: Request, { name, kind }: Source): Record<string
     if (value !== undefined) kept[header] = isSecret(header) ? redacted : String(value)
   }
   const sourceName = storedName({ name })
-  if (sourceName !== null) kept[pathHeader] = webhookPath(sourceName, generationIn(req))
+  if (sourceName !== null) kept[pathHeader] = webhookPath(sourceName, idempotencyKeyIn(req))
   return kept
 }
 
-function generationIn(req: Request): string | undefined {
-  return pathIn({ [pathHeader]: `${req.path}${new URL(req.url, 'http://x').search}` }).generation
+function idempotencyKeyIn(req: Request): string | undefined {
+  return pathIn({ [pathHeader]: `${req.path}${new URL(req.url, 'http://x').search}` }).idempotencyKey
 }
 
 /** Returns the headers for the quarantine, with the signature, to verify again. No other table keeps it. */

@@ -145,6 +145,7 @@ function takingOverKeys(rows: readonly Delivery[], now: SQL): SQL {
       limit ${atMost(rows.length)}
     ),
     takers as (select id from again where takes_over),
+    -- Of the takers, "free" are those that no other transaction has locked, neither here nor in the inbox.
     in_inbox as (select delivery_id as id from mediadock.inbox where delivery_id = any(array(select id from takers))),
     free_in_inbox as (
       select delivery_id as id from mediadock.inbox where delivery_id = any(array(select id from takers))

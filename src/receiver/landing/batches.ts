@@ -97,7 +97,6 @@ export function createBatches(deps: BatchesDeps): Batches {
     }
     lane.failures = 0
     lane.batchRows = Math.min(maxBatchRows, lane.batchRows * 2)
-    for (const one of batch) inFlight.release(one)
     return true
   }
 

@@ -4,9 +4,8 @@ import { requestIdOf } from '../domain/request-id.ts'
 import type { Claimed } from './claimed.ts'
 import { landHint } from './hint.ts'
 import { park, returnClaims, retryOrPark } from './inbox.ts'
-import { unlessRefused } from './land-in-parts.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { returnPauseMs } from './returning.ts'
+import { returnPauseMs, unlessRefused } from './returning.ts'
 
 /**
  * Handles a claimed delivery that is not simply a report: ends the submit that the URL of its webhook names, lands a
@@ -14,7 +13,7 @@ import { returnPauseMs } from './returning.ts'
  */
 export async function beforeLanding(deps: LandingDeps, claimed: Claimed, parsed: Parsed): Promise<Report | undefined> {
   if (parsed.kind === 'unreadable') return parkUnreadable(deps, claimed, parsed.reason)
-  const { generation: idempotencyKey, sourceName } = claimed
+  const { idempotencyKey, sourceName } = claimed
   if (idempotencyKey !== undefined) {
     await deps.join?.({ ...requestIdOf(sourceName, parsed.jobId), idempotencyKey, sourceName })
   }

@@ -5,14 +5,14 @@ export type Claimed = Pick<Delivery, 'webhookId' | 'sourceName' | 'keyName' | 'e
   deliveryId: string
   /** The fence: the claim is held while the row has the same number. */
   claims: number
-  /** How many times landing failed because of the delivery's content. */
+  /** How many times in a row Postgres refused its landing. A parked one that is replayed with others has one try left. */
   failures: number
   /** Undefined for a replay, whose delay since arrival says nothing about landing. */
   receivedAt: Date | undefined
   /** The traceparent, as sent. */
   traceparent?: string | undefined
-  /** The Idempotency-Key of the submit that the URL of the webhook named. */
-  generation?: string | undefined
+  /** That of the submit which the URL of the webhook named. */
+  idempotencyKey?: string | undefined
 }
 
 /** Returns the first claim of a delivery that is about to be stored with it. */

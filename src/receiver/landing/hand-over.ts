@@ -99,7 +99,7 @@ async function claimInto(
   for (const row of rows) {
     try {
       const parsed = parseBody(sourceOf(keys(), row.sourceName), row.body)
-      if (parsed.kind === 'report' && row.generation === undefined) add(row, parsed.report)
+      if (parsed.kind === 'report' && row.idempotencyKey === undefined) add(row, parsed.report)
       else others.push({ row, parsed })
     } catch (error) {
       // A bug that one body meets must not keep the others of each claim from landing.
@@ -123,7 +123,7 @@ function isLandedFromMemory(keys: Keys, { sourceName, headers, body }: Delivery)
     // A delivery of a removed source is parked.
     sourceOf(keys, sourceName) !== undefined &&
     // A webhook that ends a submit is joined with it.
-    pathIn(headers).generation === undefined &&
+    pathIn(headers).idempotencyKey === undefined &&
     // A larger body is read back from its table, since its parsed form takes several times its memory. (largeBodyBytes
     // of body-reader.ts has the same value for another reason: the time that its verification takes.)
     body.length <= 64 * 1024

@@ -15,8 +15,8 @@ import type { Claimed } from './claimed.ts'
 /*
  * The inbox: the table of the deliveries that are to be landed. `now` is the time that replicas share (time.ts).
  *
- * Rows of the inbox are selected by an array of one (see parts-sql.ts): its statistics are mostly those of an empty
- * table.
+ * Rows that a list names are selected by an array (see parts-sql.ts): the statistics of the inbox are mostly those of an
+ * empty table.
  */
 
 export type InboxClaim = Pick<Claimed, 'deliveryId' | 'claims'>
@@ -99,7 +99,7 @@ export async function claim(
     environment: row.environment,
     receivedAt: row.received_at === null ? undefined : new Date(row.received_at),
     traceparent: row.traceparent ?? undefined,
-    generation: row.path === null ? undefined : pathIn({ [pathHeader]: row.path }).generation,
+    idempotencyKey: row.path === null ? undefined : pathIn({ [pathHeader]: row.path }).idempotencyKey,
     body: row.body,
   }))
 }

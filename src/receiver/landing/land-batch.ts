@@ -2,6 +2,7 @@ import { environmentsOf } from '../domain/keys.ts'
 import { loggedTraceId } from '../domain/trace.ts'
 import type { DeliveryInFlight } from './in-flight.ts'
 import type { LandingDeps } from './landing-deps.ts'
+import type { BatchDeps } from './returning.ts'
 import { landingLockWaitMs, landUntilFailure, type LandingOutcome } from './two-statements.ts'
 
 /** `open`: the deliveries that a failed statement has not landed. */
@@ -13,9 +14,12 @@ export type Failed = {
   startedMs: number
 }
 
-/** Lands a batch of one delivery per request. Returns the deliveries that were not landed because Postgres failed. */
+/**
+ * Lands a batch of one delivery per request, and releases each delivery that has its outcome. Returns the deliveries
+ * that were not landed because Postgres failed.
+ */
 export async function landBatch(
-  deps: LandingDeps,
+  deps: BatchDeps,
   batch: readonly DeliveryInFlight[],
   waitMs: number = landingLockWaitMs,
 ): Promise<Failed | undefined> {
@@ -27,8 +31,12 @@ export async function landBatch(
   for (const one of batch) {
     const outcome = outcomes.get(one.landing.request_id) ?? 'raced'
     // Outcomes that the short statement committed are final, also if a later statement failed.
-    if (failure && outcome === 'raced') open.push(one)
-    else report(deps, one, outcome, startedMs)
+    if (failure && outcome === 'raced') {
+      open.push(one)
+      continue
+    }
+    deps.inFlight.release(one)
+    report(deps, one, outcome, startedMs)
   }
   return failure && { open, isAnyLanded: open.length < batch.length, ...failure, waitMs, startedMs }
 }

@@ -1,10 +1,9 @@
 import { databaseCodeOf, faultOf, postgresMessage, waitedToCommit } from '../../platform/postgres/errors.ts'
 import type { DeliveryInFlight } from './in-flight.ts'
-import { retryOrPark, type InboxClaim } from './inbox.ts'
+import { retryOrPark } from './inbox.ts'
 import { idsOf, landBatch, trace, type Failed } from './land-batch.ts'
-import type { LandingDeps } from './landing-deps.ts'
-import { returnPauseMs, returnToInbox, type BatchDeps } from './returning.ts'
-import { lockedRequests } from './two-statements.ts'
+import { lockedRequests } from './locked-requests.ts'
+import { returnPauseMs, returnToInbox, unlessRefused, type BatchDeps } from './returning.ts'
 
 /* Handles deliveries that Postgres refuses to land, or whose rows another transaction locks. */
 
@@ -104,17 +103,4 @@ async function putOffOrPark(deps: BatchDeps, one: DeliveryInFlight, error: unkno
   const failure = { claimed, reason, detail: postgresMessage(error).slice(0, 500), now: deps.time() }
   const end = await unlessRefused(deps, claimed, retryOrPark(deps.db, failure))
   deps.logger.error({ err: error, ...idsOf(deps, one), end }, 'a delivery could not be landed')
-}
-
-/**
- * Waits for the write that ends a claim. If Postgres refuses that write too, the lease expires, so that the other
- * deliveries do not fail with this one.
- */
-export async function unlessRefused<End>({ logger }: LandingDeps, claimed: InboxClaim, write: Promise<End>) {
-  return write.catch((error: unknown) => {
-    if (faultOf(error) === 'server') throw error
-    const message = 'a delivery could not be put off or parked, trying again after its lease ends'
-    logger.error({ err: error, delivery_id: claimed.deliveryId }, message)
-    return 'refused' as const
-  })
 }

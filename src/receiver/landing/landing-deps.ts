@@ -12,7 +12,6 @@ export type LandingDeps = {
   db: Database
   keys: () => Keys
   mediaHosts: MediaHosts
-  clock: () => Date
   /** The time that replicas share. */
   time: SharedTime
   logger: Logger

@@ -5,8 +5,8 @@ import { addChange } from '../feeding/add-change.ts'
 
 /*
  * The parts that both landing statements have. A part reads only parts above it, in the order of `short` (short-sql.ts)
- * and `whole` (whole-sql.ts); Postgres promises no other order. All parts see the tables as they were before the
- * statement, but the ON CONFLICT of `written` sees the newest version of a row:
+ * and `whole` (whole-sql.ts); Postgres promises no other order. All parts read the tables as they were before
+ * the statement. Only a row that is locked, updated or deleted is checked in its newest version:
  *
  *   item           one row per landing: what the webhook or the result carries, who signed it, and the claim
  *   verdict        the ruling (rules-sql.ts), which is the outcome that the rules demand, and the row to write
@@ -101,7 +101,7 @@ export const written = `
 export const medium = `o (kind text, position integer, url text, original_url text, width integer, height integer,
           duration_seconds double precision)`
 
-/** The media that the landing carries. The preview of a replay reads this part and the next one. */
+/** The media that the landing carries. The preview of a replay reads this part and `media_removed`. */
 export const mediaWritten = `
     media_written as (
       insert into mediadock.media as m (request_id, kind, position, url, original_url, width, height, duration_seconds)
@@ -126,7 +126,10 @@ export const dequeued = `
         outcomes.old_landed_at
     )`
 
-/** SQL: the detail of an attempt that a replay of many made. It names one that ended a delivery after failures. */
+/**
+ * SQL: the detail of an attempt that a replay of many made. It names one that ended a parked delivery, which has
+ * `failures` from the start (requeue() in replay.ts), or one after failures.
+ */
 export const replayDetail = `case when replay_id is null then null when failures > 0 then 'replayed to its end'
         else 'replay' end`
 

@@ -1,8 +1,7 @@
 import postgres from 'postgres'
 import { z } from 'zod'
-import { eq, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { eq, sql } from '../../platform/postgres/drizzle.ts'
 import { databaseErrorOf, one, retryConflicts } from '../../platform/postgres/errors.ts'
-import { claimsAnew } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { isTried, tried } from '../../platform/postgres/tried.ts'
 import { parseBody } from '../domain/delivery.ts'
@@ -10,9 +9,9 @@ import { environmentsOf, sourceOf } from '../domain/keys.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { landHint } from './hint.ts'
-import { maxFailures } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { everyNotification } from './parts-sql.ts'
+import { isPolledLater } from './requeue.ts'
 import { landingOfDelivery, type Landing } from './row-to-write.ts'
 import { landingOutcomes, wholeStatement, type LandingAt } from './two-statements.ts'
 
@@ -98,7 +97,7 @@ const valuesOfEnd = sql`jsonb_build_object('queue_position', null)
 
 /**
  * Lands one result and returns the changes. With `dryRun` everything is done, including triggers and constraints, and
- * rolled back. If a rollback is not possible, the statement fails at its beginning.
+ * rolled back. Where nothing would roll the statement back, it fails with the change as the detail of its error.
  */
 export async function landExplained(
   db: Database,
@@ -135,60 +134,9 @@ function rolledBack(error: unknown): Change {
   return changeSchema.parse(JSON.parse(cause.detail ?? 'null'))
 }
 
-/** SQL: an incomplete result `r` whose next poll is later than now. */
-const isPolledLater = (now: SQL) =>
-  sql`r.landed_at is not null and not r.media_complete and r.confirmed_at is null and r.next_poll_at > ${now}`
-
 /** Makes an incomplete result due for a poll at once. */
 async function pollIncomplete({ db, time }: LandingDeps, requestId: string): Promise<void> {
   const now = time()
   await db.execute(sql`
     update mediadock.requests r set next_poll_at = ${now} where r.request_id = ${requestId} and ${isPolledLater(now)}`)
-}
-
-/** The pace at which requeued deliveries become due, well below the landing rate of a small machine. */
-const duePerSecond = 250
-
-type Requeue = {
-  replayId: string
-  ids: readonly string[]
-  /** The number of deliveries on earlier pages of the replay. */
-  before: number
-  /** The time that replicas share. */
-  now: SQL
-}
-
-/**
- * Puts stored deliveries back into the inbox, as part of a replay. They land like any other, judged by the environment
- * stored with them. A parked one becomes pending and gets one try: the next failure parks it again. Deliveries that are
- * pending already are left alone. An incomplete result becomes due for a poll. Returns how many were put back.
- */
-export async function requeue(db: Database, { replayId, ids, before, now }: Requeue): Promise<number> {
-  const statement = sql`
-    with chosen as materialized (
-      select d.*, n from unnest(${sql.param(ids)}::uuid[]) with ordinality as given (id, n),
-        lateral (select d.id, d.request_id, d.parked_reason from mediadock.deliveries d
-          where d.id = given.id limit 1 for no key update) as d
-    ),
-    requeued as (
-      insert into mediadock.inbox (delivery_id, due_at, claims, failures, replay_id)
-      select id, ${now} + make_interval(secs => (${before}::int + n) / ${duePerSecond}::float8), ${claimsAnew},
-        case when parked_reason is null then 0 else ${maxFailures - 1} end, ${replayId}::uuid
-      from chosen order by id
-      on conflict do nothing returning delivery_id
-    ),
-    unparked as (
-      update mediadock.deliveries d set parked_reason = null from chosen
-      where d.id = any(array[chosen.id]) and chosen.parked_reason is not null
-        and chosen.id in (select delivery_id from requeued)
-    ),
-    polled as (
-      update mediadock.requests r set next_poll_at = ${now}
-      where r.request_id = any(array(
-          select request_id from chosen where request_id is not null and id in (select delivery_id from requeued)))
-        and ${isPolledLater(now)}
-    )
-    update mediadock.replays set requeued = requeued + (select count(*) from requeued)
-    where id = ${replayId}::uuid returning (select count(*)::int from requeued) as n`
-  return one(await retryConflicts(() => db.execute<{ n: number }>(statement)), `the replay ${replayId}`).n
 }

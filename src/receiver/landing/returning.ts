@@ -1,13 +1,13 @@
 import { withDeadline } from '../../platform/deadline.ts'
-import { isConnectionLost } from '../../platform/postgres/errors.ts'
+import { faultOf, isConnectionLost } from '../../platform/postgres/errors.ts'
 import { claimsOfRow } from '../../platform/postgres/lease.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { DeliveryInFlight, InFlight, LaneName, Returned } from './in-flight.ts'
-import { returnClaims } from './inbox.ts'
+import { returnClaims, type InboxClaim } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
 
-/* Returns deliveries that cannot land now to the inbox. None of this counts as a failure of a delivery. */
+/* Returns deliveries that cannot land now to the inbox. A return does not count as a failure of a delivery. */
 
 export type BatchDeps = LandingDeps & {
   inFlight: InFlight
@@ -72,4 +72,17 @@ export async function returnFailed(
   const pauseMs = comesLater ? returnPauseMs(batch[0]?.claimed.claims ?? 1) : 0
   const returned = [...left, ...unwritten].map((one) => ({ one, pauseMs }))
   await returnOrExpire(deps, returned, signal.aborted ? undefined : failureWords(error))
+}
+
+/**
+ * Waits for the write that ends a claim. If Postgres refuses that write too, the lease expires, so that the other
+ * deliveries do not fail with this one.
+ */
+export async function unlessRefused<End>({ logger }: LandingDeps, claimed: InboxClaim, write: Promise<End>) {
+  return write.catch((error: unknown) => {
+    if (faultOf(error) === 'server') throw error
+    const message = 'a delivery could not be put off or parked, trying again after its lease ends'
+    logger.error({ err: error, delivery_id: claimed.deliveryId }, message)
+    return 'refused' as const
+  })
 }

@@ -22,8 +22,19 @@ const environmentIn = (sandbox: string) => `case ${sandbox} when true then 'sand
  *
  *   key_environment      of the key in the row, as it is configured now
  *   result_environment   of the key that signed or fetched the result in the row
- *   request_environment  of the request by the order above, or null while it is open. In a row that has landed,
- *                        `signed_sandbox` shows that `sandbox` came from tracking
+ *   request_environment  of the request by the order above, or null while it is open
+ *
+ * The columns by the life of a row. Those that are landed are not confirmed.
+ *
+ *   row                                  sandbox                 signed_sandbox        request_environment
+ *   inserted by a service                null                    null                  key_environment
+ *   tracked by the receiver              of the submitting key   null                  sandbox
+ *   made by a hint                       of the signing key      null                  sandbox
+ *   landed without sandbox before        of the signing key      null                  key_environment if a service
+ *                                                                                      named the key, otherwise open
+ *   landed with sandbox before           as before               of the signing key    sandbox
+ *   landed first, then tracked           of the submitting key   of the signing key    sandbox
+ *   confirmed                            of the fetching key     null                  sandbox
  */
 export const row = `
         select request_id, source_name, status, landed_at, confirmed_at, next_poll_at, cost, source, key_name,

@@ -100,18 +100,6 @@ async function run(db: Database, landings: readonly Landing[], ctes: SQL): Promi
   return new Map(rows.map(({ request_id, outcome }) => [request_id, outcome]))
 }
 
-/**
- * Returns the requests among these whose rows another transaction has locked at this moment, including rows that it
- * inserted and has not committed. Takes about a millisecond for each of those. held_requests() is made by the migration
- * 0002_held_requests.
- */
-export async function lockedRequests(db: Database, requestIds: readonly string[]): Promise<Set<string>> {
-  const rows = await db.execute<{ id: string }>(
-    sql`select id from mediadock.held_requests(${sql.param([...requestIds])}::uuid[]) as id`,
-  )
-  return new Set(rows.map(({ id }) => id))
-}
-
 /** Returns false if the landing alone shows that it needs the whole statement. */
 function mayBeOrdinary({ via, flags }: Landing): boolean {
   return via === 'delivery' && flags.length === 0

@@ -192,25 +192,26 @@ const discarded = `
  * does not merge a look-up into a join.
  */
 const flagChanges = `
-    flag_changes (delivery_id, adds, ends_contradiction, parks, unparks) as (
+    flag_changes as (
       -- The flags that the landing carries.
-      select delivery_id, jsonb_array_elements_text(flags), false, null::text, false
+      select delivery_id, jsonb_array_elements_text(flags) as adds, false as ends_contradiction, null::text as parks,
+        false as unparks
       from outcomes where delivery_id is not null and outcome not in (${unflagged})
       union all
       -- A mismatch parks the delivery, only while its claim is held. A replay has no claim.
-      select delivery_id, outcome, false, outcome, false
+      select delivery_id, outcome as adds, false, outcome as parks, false
       from outcomes where delivery_id is not null and outcome in (${parking})
         and (via = 'replay' or delivery_id in (select dequeued.delivery_id from dequeued))
       union all
       -- A replay that does not park ends the parking.
-      select delivery_id, null, false, null, true
+      select delivery_id, null, false, null, true as unparks
       from outcomes where via = 'replay'
         and outcome not in ('raced', ${parking})
       union all
       -- Where the request changed its environment: deliveries signed in the old one are flagged, those of the new one
       -- are parked no longer.
-      select d.id, case when d.environment <> outcomes.environment then 'key_mismatch' end, false, null,
-        d.environment = outcomes.environment
+      select d.id, case when d.environment <> outcomes.environment then 'key_mismatch' end as adds, false, null,
+        d.environment = outcomes.environment as unparks
       from outcomes, lateral (
         select id, parked_reason, environment from mediadock.deliveries
         where request_id = outcomes.request_id and status is not null
@@ -220,7 +221,7 @@ const flagChanges = `
       union all
       -- An earlier delivery has the same webhook id. Order and limit make the planner read the range of ids: see
       -- verdictAsSeen. Only 16 others are compared, so of more than 17 the first ones may stay without the flag.
-      select later.id, 'id_reused', false, null, false
+      select later.id, 'id_reused' as adds, false, null, false
       from outcomes, lateral (select * from mediadock.deliveries where id = outcomes.delivery_id offset 0) later
       where outcomes.outcome <> 'discarded' and exists (
         select from (
@@ -232,8 +233,8 @@ const flagChanges = `
       union all
       -- A delivery that carried another end than the one that stands gets the flag. It loses the flag once the provider
       -- has confirmed its end. Compares only the landing's own delivery, or, with concerns_all, all of its request.
-      select d.id, case when d.delivered <> outcomes.status then 'contradiction' end, d.delivered = outcomes.status,
-        null, false
+      select d.id, case when d.delivered <> outcomes.status then 'contradiction' end as adds,
+        d.delivered = outcomes.status as ends_contradiction, null, false
       from outcomes, lateral (
         select id, flags,
           case status when 'OK' then 'COMPLETED' when 'ERROR' then 'FAILED' else status end as delivered

@@ -40,8 +40,8 @@ export function strangers(ours: SQL): SQL {
 }
 
 /**
- * SQL: `queue`, the poll queues of these keys, each with the end of its key's last outage. The queue of unknown keys
- * has the latest end of all.
+ * SQL: `queue`, the poll queues of these keys, each with the end of its key's last outage. The queue `''`, of requests
+ * without a key name, has the latest end of all.
  */
 export function pollQueues(keyNames: readonly string[]): SQL {
   return sql`

@@ -16,7 +16,7 @@ const restMs = 3000
  * time for a poll, and scheduled polls of unknown keys, are left to the runs of the reconciler.
  */
 export function createFollowUps(deps: PollingDeps) {
-  // Polls in progress at a time. A poll that hangs occupies a place for 10 s.
+  // Polls in progress at a time. A poll that hangs occupies a place until its call ends (callDeadlineMs).
   const places = createPlaces(16)
   const resting = createResting(deps, restMs)
   const onError = (error: unknown) =>
@@ -43,7 +43,7 @@ export function createFollowUps(deps: PollingDeps) {
   }
 }
 
-/** A shorter interval would let one request use up the extra calls. */
+/** At half, two requests that callers wait for would spend the extra calls of their key, and others get no progress. */
 const progressEverySeconds = 3
 
 /**

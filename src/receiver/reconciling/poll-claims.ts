@@ -16,7 +16,18 @@ import { createRests, type SetAside } from './rests.ts'
 /** A request that this process is polling. */
 export type HeldPoll = { request_id: string; claims: number }
 
-/** The lease of a poll, for statements with the alias `r`. */
+/**
+ * The lease of a poll, for statements with the alias `r`. The times of a request:
+ *
+ *   request                    next_poll_at                  doubt_poll_at
+ *   waits                      its next poll by schedule     its extra poll, or null
+ *   claimed, also for extra    the end of the lease          null; `scheduled_at` of the claim keeps the schedule
+ *   claim undone               as before the claim           as before the claim
+ *   not polled by schedule     null; infinity where lost     its extra poll, or null
+ *
+ * An extra poll is asked for by a delivery that contradicts the row or is of another environment, by a hint, and by a
+ * caller that waits for progress.
+ */
 export const pollLease = leaseOf('r', {
   key: { request_id: requests.request_id },
   due_at: requests.next_poll_at,
@@ -69,8 +80,8 @@ type ClaimedRow = RowOf<
 export type ClaimedPoll = ClaimedRow & { endRenewals: () => Promise<void> }
 
 /**
- * Returns the poll queue of a request, by the name of its key. All unknown keys share the queue `''`, since their names
- * are free to invent.
+ * Returns the poll queue in which a request rests, by the name of its key. Requests without a key name and those of
+ * unknown keys, whose names are free to invent, share `''`.
  */
 export function queueOf(keys: Keys, keyName: string | null): string {
   return keyName !== null && keys.byName.has(keyName) ? keyName : ''

@@ -9,12 +9,14 @@ import { nextPollAfter, rhythmOf, type Rhythm } from '../domain/poll-rhythm.ts'
 import type { Report, RunningStatus } from '../domain/report.ts'
 import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
 import type { LandingDeps } from '../landing/landing-deps.ts'
+import { lockedRequests } from '../landing/locked-requests.ts'
 import { landingOf } from '../landing/row-to-write.ts'
-import { landOrThrow, lockedRequests, type LandingOutcome } from '../landing/two-statements.ts'
+import { landOrThrow, type LandingOutcome } from '../landing/two-statements.ts'
 import { pollLease, type ClaimDeps, type ClaimedPoll, type Resting } from './poll-claims.ts'
 
 export type PollingDeps = ClaimDeps &
-  Pick<LandingDeps, 'mediaHosts' | 'clock' | 'logger' | 'onProcessed'> & {
+  Pick<LandingDeps, 'mediaHosts' | 'logger' | 'onProcessed'> & {
+    clock: () => Date
     fetchResult: Fetcher
     /** Cuts the calls in flight. */
     cut: AbortSignal
@@ -207,8 +209,9 @@ function seen(status: RunningStatus | undefined): SQL {
 }
 
 /**
- * Undoes a claim whose poll got no call: the poll is not counted and keeps its place in the order. An extra poll is not
- * shown as postponed, and the schedule of its request stays.
+ * Undoes the claim of a poll that showed nothing about its request: it got no call, or its key was refused or limited.
+ * The poll is not counted and keeps its place in the order. An extra poll is not shown as postponed, and the schedule of
+ * its request stays.
  */
 export function undoClaim(deps: ClaimDeps, one: ClaimedPoll, reason: string): Promise<void> {
   const dueAt = unlessConfirmed(sql`${one.due_at}::timestamptz`)
@@ -241,6 +244,6 @@ function unlessConfirmed(at: SQL): SQL {
 async function end({ db }: ClaimDeps, one: ClaimedPoll, set: SQL): Promise<void> {
   await one.endRenewals()
   await db.execute(sql`
-    update mediadock.requests r set ${set}
+    update mediadock.requests r set poll_claims = r.poll_claims + 1, ${set}
     where ${pollLease.isHeld(one)} and (r.landed_at is null or r.next_poll_at is not null)`)
 }

@@ -8,7 +8,6 @@ import { storableText } from '../../platform/storable-text.ts'
 import { generations } from '../domain/generations-schema.ts'
 import { maxCounted } from '../domain/limits.ts'
 import { requests } from '../domain/schema.ts'
-import { itemsWanted } from './items-wanted.ts'
 import { joinTracked, requeueParked, type TrackedBy } from './tracking.ts'
 
 export type Generation = typeof generations.$inferSelect
@@ -113,7 +112,7 @@ export type SubmittedAs = TrackedBy & { requestId: string; externalId?: string |
 /** Ends a submit that the provider accepted, and tracks the request. A row of a faster webhook is joined. */
 export async function submitted(
   db: Database,
-  { idempotency_key: idempotencyKey, input }: Generation,
+  { idempotency_key: idempotencyKey }: Generation,
   { requestId, externalId = null, cost, environment, now }: SubmittedAs,
 ): Promise<void> {
   const sandbox = environment === undefined ? null : environment === 'sandbox'
@@ -127,9 +126,9 @@ export async function submitted(
     ),
     tracked as (
       insert into mediadock.requests as r (request_id, source_name, external_id, model, key_name, key_source, sandbox,
-        metadata, idempotency_key, items_wanted, tracked_at)
+        metadata, idempotency_key, tracked_at)
       select ${requestId}::uuid, source_name, ${externalId}, model, key_name, 'tracked', ${sandbox}::boolean,
-        metadata, idempotency_key, ${itemsWanted(input) ?? null}::smallint, ${now} from ended
+        metadata, idempotency_key, ${now} from ended
       on conflict (request_id) ${joinTracked(now)}
       returning r.request_id, r.confirmed_at is null as open
     ),

@@ -8,7 +8,7 @@ import { storedName, type SubmitOutcome } from '../domain/source.ts'
 import { mustBeStorable } from '../domain/storable.ts'
 import { noteCreditsRefused } from '../fetching/balances.ts'
 import { maxPauseSeconds, type KeyEffect } from '../fetching/key-health.ts'
-import { callProvider, type CallingDeps } from '../fetching/provider-call.ts'
+import { callSource, type CallingDeps } from '../fetching/source-call.ts'
 import * as intents from './generations.ts'
 import type { FoundGeneration, Generation } from './generations.ts'
 import * as refusals from './refusals.ts'
@@ -108,7 +108,7 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   const { idempotency_key: idempotencyKey, model, input } = generation
   // Submits of an older release have no URL.
   const webhookUrl = generation.webhook_url ?? deps.webhookPublicUrl
-  const outcome = await callProvider(deps, {
+  const outcome = await callSource(deps, {
     operation: 'submit',
     key,
     purpose: 'submitting',

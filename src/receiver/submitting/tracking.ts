@@ -17,7 +17,6 @@ export function joinTracked(now: SQL): SQL {
     model = coalesce(r.model, excluded.model), metadata = coalesce(r.metadata, excluded.metadata),
     external_id = coalesce(r.external_id, excluded.external_id),
     idempotency_key = coalesce(r.idempotency_key, excluded.idempotency_key),
-    items_wanted = coalesce(r.items_wanted, excluded.items_wanted),
     key_name = case when ${corrects} then excluded.key_name else coalesce(r.key_name, excluded.key_name) end,
     key_source = case when ${corrects} or (r.key_name is null and excluded.key_name is not null) then 'tracked'
       else r.key_source end,

@@ -8,7 +8,7 @@ import { createLogger } from '../../../src/platform/logger.ts'
 import { migrate } from '../../../src/platform/postgres/migrate.ts'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { migrations } from '../../../src/receiver/domain/migrations.ts'
-import { createSequencer, type Sequencer } from '../../../src/receiver/feeding/sequencer.ts'
+import { createSequencer } from '../../../src/receiver/feeding/sequencer.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
 import { createTestDatabase, testServers, usualServers, type TestDatabase } from '../../support/database.ts'
@@ -125,7 +125,7 @@ describe.each(usualServers)('a change of the feed (%s)', (server) => {
 describe.each(testServers)('positions (%s)', (server) => {
   let database: TestDatabase
   let pool: Pool
-  let sequencer: Sequencer
+  let sequencer: ReturnType<typeof createSequencer>
   beforeAll(async () => {
     database = await createTestDatabase(server)
     pool = createPool({ url: database.url, max: 2 })

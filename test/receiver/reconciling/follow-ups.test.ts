@@ -16,12 +16,12 @@ import { createTestWorker } from '../../support/worker.ts'
 const picture = { images: [{ url: 'https://media.test/a.png' }] }
 const video = { video: { url: 'https://media.test/a.mp4' } }
 
-type Row = { at: Date; key?: string | null; output?: object; wanted?: number | null; count?: number }
+type Row = { at: Date; key?: string | null; output?: object; count?: number }
 
 /** Results that have landed incomplete, due at `at`; answers the id of the first. */
 async function incomplete(
   { sql }: TestDatabase,
-  { at, key = 'live', output = picture, wanted = null, count = 1 }: Row,
+  { at, key = 'live', output = picture, count = 1 }: Row,
 ): Promise<string> {
   const [kind] = Object.keys(output)
   const rows = await sql`
@@ -31,8 +31,8 @@ async function incomplete(
     media as (
       insert into mediadock.media (request_id, kind, position, url) select id, ${kind === 'images' ? 'image' : 'video'}, 0, 'https://media.test/a' from made
     )
-    insert into mediadock.requests (request_id, key_name, status, source, output, items_wanted, landed_at, next_poll_at)
-    select id, ${key}, 'COMPLETED', 'webhook', ${sql.json(JSON.parse(JSON.stringify(output)))}, ${wanted}, ${at}, ${at} from made returning request_id`
+    insert into mediadock.requests (request_id, key_name, status, source, output, landed_at, next_poll_at)
+    select id, ${key}, 'COMPLETED', 'webhook', ${sql.json(JSON.parse(JSON.stringify(output)))}, ${at}, ${at} from made returning request_id`
   return rows[0]?.['request_id']
 }
 

@@ -2,14 +2,14 @@
 const failuresToOpen = 8
 const pauseMs = 5000
 
-export type ProviderBreaker = ReturnType<typeof createProviderBreaker>
+export type SourceBreaker = ReturnType<typeof createSourceBreaker>
 
 /**
  * Stops calls to a provider that gives no usable answer, since each hanging call takes a place for 10 s. While the
  * provider is down, one call at a time tests it, about 5 s after the last failure. Each process decides on its own,
  * since one call too many does no harm.
  */
-export function createProviderBreaker(random: () => number = Math.random) {
+export function createSourceBreaker(random: () => number = Math.random) {
   let failures = 0
   let restsUntil = new Date(0)
   let probe: object | undefined

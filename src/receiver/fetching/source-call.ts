@@ -24,7 +24,7 @@ export type CallingDeps = {
 /** The key may not be called now: see takeCall(). */
 export type NoCall = { kind: 'no_call'; reason: string; retryAfterSeconds: number }
 
-type ProviderCall<Outcome> = {
+type SourceCall<Outcome> = {
   operation: 'result' | 'submit' | 'cancel' | 'read'
   key: GenerationKey
   purpose: Purpose
@@ -43,9 +43,9 @@ type ProviderCall<Outcome> = {
  * Makes one call to a source, if the key has one left: takes it from the budget, makes it, counts and logs it, and
  * records what the answer shows of the key.
  */
-export async function callProvider<Outcome extends PausingOutcome>(
+export async function callSource<Outcome extends PausingOutcome>(
   deps: CallingDeps,
-  { operation, key, purpose, call, signal, factsOf, keyEffect, onGranted }: ProviderCall<Outcome>,
+  { operation, key, purpose, call, signal, factsOf, keyEffect, onGranted }: SourceCall<Outcome>,
 ): Promise<Outcome | Unanswered | NoCall> {
   const { client, db, time, calls, logger, fetchRatePerMinute: limitPerMinute } = deps
   const grant = await takeCall(db, { keyName: key.name, limitPerMinute, purpose, now: time() })

@@ -1,17 +1,17 @@
 import { expect, it } from 'vitest'
-import { createProviderBreaker, type ProviderBreaker } from '../../../src/receiver/fetching/provider-breaker.ts'
+import { createSourceBreaker, type SourceBreaker } from '../../../src/receiver/fetching/source-breaker.ts'
 
 const start = new Date('2026-01-01T00:00:00Z')
 const after = (seconds: number) => new Date(start.getTime() + seconds * 1000)
 
 function afterFailures(failures: number) {
   // In the middle of the jitter: a pause is 5 s.
-  const breaker = createProviderBreaker(() => 0.5)
+  const breaker = createSourceBreaker(() => 0.5)
   for (let n = 0; n < failures; n += 1) passOf(breaker, start).note(false, start)
   return breaker
 }
 
-function passOf(breaker: ProviderBreaker, now: Date) {
+function passOf(breaker: SourceBreaker, now: Date) {
   const pass = breaker.enter(now)
   if (!pass) throw new Error(`the provider rests at ${now.toISOString()}`)
   return pass
@@ -41,7 +41,7 @@ it('while the provider is down, allows one probing call 5 s after the last failu
 })
 
 it('a call from before the outage does not count as the probe', () => {
-  const breaker = createProviderBreaker(() => 0.5)
+  const breaker = createSourceBreaker(() => 0.5)
   const slow = passOf(breaker, start)
   for (let n = 0; n < 8; n += 1) passOf(breaker, start).note(false, start)
   const probe = passOf(breaker, after(5))
@@ -60,7 +60,7 @@ it('a returned pass goes to another caller', () => {
 
 it('jitters its pauses, so that processes do not probe together', () => {
   const restsAt = (random: number, seconds: number) => {
-    const breaker = createProviderBreaker(() => random)
+    const breaker = createSourceBreaker(() => random)
     for (let n = 0; n < 8; n += 1) passOf(breaker, start).note(false, start)
     return breaker.enter(after(seconds)) === undefined
   }
