@@ -12,10 +12,11 @@ import { openTraces } from './traces/traces.ts'
 /*
  * The most frequent words of this program (all: docs/contributing/words.md):
  *
- *   source      an API whose webhooks come here: the default one, and those of SOURCES_FILE
+ *   source      an API whose webhooks come here: the default one, and those of SOURCES_FILE. Two columns `source` mean
+ *               something else: webhook or reconciler (requests), an address (quarantine, known_senders)
  *   inbox       the table of the deliveries to land
  *   land        to write the report of a delivery, or the result of a poll, into its request
- *   landed      the request has an end
+ *   landed      of a request: it has an end. Of a landing or a poll: it changed the request for readers
  *   confirmed   the provider's own result has shown that end. Until then, only a webhook has reported it
  *   park        to keep a delivery without landing it, until it is replayed or judged again
  *   extra poll  a poll outside the schedule of the request, for which a key has only a tenth of its calls. Its columns
@@ -49,18 +50,20 @@ import { openTraces } from './traces/traces.ts'
  *   repeated at the same moment, or
  *   signed in another environment too   intake/store.ts runs a second statement
  *   over 64 KiB, or without room here   landing/inbox.ts: any process claims it from the inbox
+ *   of a source that does not sign      intake/webhook.ts stores nothing: reconciling/unsigned-hints.ts makes a poll due
  *   not readable                        intake/store.ts parks it at once; landing/before-landing.ts after a replay
  *   not simply a report                 landing/before-landing.ts: ends a submit, or is a hint (hint.ts)
  *   not the first for its request       landing/whole-sql.ts: contradictions, mismatches, flags, the provider's results
  *   refused by Postgres                 landing/land-in-parts.ts halves the batch, puts off, parks after five tries
  *   locked, or one too many of many     landing/returning.ts returns it to the inbox, to land later
  *   replayed                            landing/replay.ts lands it at once; on-call/replay-many.ts for many
- *   many replayed in the console        on-call/replays.ts puts them back into the inbox
+ *   many replayed in the console        on-call/replays.ts puts them back into the inbox: landing/requeue.ts
  *   no webhook ends the request         reconciling/reconciler.ts polls in runs
  *
  * When something fails, these decide:
  *
- *   a process dies               claim() of landing/inbox.ts: another process claims its deliveries after the lease
+ *   a process dies               another process claims its deliveries and polls after their leases: claim() of
+ *                                landing/inbox.ts, claimDue() of reconciling/poll-claims.ts
  *   a lock on a request          unlockedParts() of landing/land-in-parts.ts
  *   Postgres fails or hangs      landOrReturn() of landing/batches.ts; flush() of intake/accept.ts answers 503, or the
  *                                timer of accept() there
