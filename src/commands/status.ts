@@ -8,7 +8,6 @@ import { silentAfterSeconds } from '../receiver/reconciling/reconcile-runs.ts'
 import { slices } from '../receiver/slices.ts'
 import { lastMinuteWrittenAt } from '../receiver/upkeep/minutes.ts'
 import { withReceiver } from './processing.ts'
-import { tinted } from './terminal.ts'
 import { defineCommand, printable, printJson } from './usage.ts'
 
 /** Reports that no receiver runs. The console cannot report this, because a receiver serves it. */
@@ -62,8 +61,7 @@ receiver is running, else with 0.
           backlog,
         })
       } else {
-        for (const { severity, text } of problems)
-          process.stdout.write(`${tinted(severity.padEnd(8))}  ${printable(text)}\n`)
+        for (const { severity, text } of problems) process.stdout.write(`${severity.padEnd(8)}  ${printable(text)}\n`)
         if (problems.length === 0) process.stdout.write('No problems.\n')
         const oldest = pending === 0 ? '' : ` (oldest ${Math.round(oldest_seconds)} s)`
         process.stdout.write(

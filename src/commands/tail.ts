@@ -2,7 +2,6 @@ import { arrivalFiltersSchema } from '../receiver/queries/filters.ts'
 import { followArrivals, fromNow } from '../receiver/queries/follow-arrivals.ts'
 import { withReceiverDatabase } from './database.ts'
 import { cell, filtersOf, optionsOf } from './listing.ts'
-import { tinted } from './terminal.ts'
 import { defineCommand, printJson } from './usage.ts'
 
 export const command = defineCommand({
@@ -29,10 +28,10 @@ Prints arrivals as they are logged, until Ctrl-C. Takes the filters of mediadock
       for await (const { fresh, isCut } of followArrivals({ db, clock, logger }, following)) {
         for (const { arrival } of fresh) {
           const { arrived_at, status, outcome, reason, ack_ms, key_name, remote, request_id, webhook_id } = arrival
-          const columns = [reason, `${ack_ms.toFixed(1)} ms`, key_name, remote, request_id, webhook_id]
-          const line = [cell(arrived_at), cell(status), tinted(cell(outcome)), ...columns.map(cell)]
+          const took = `${ack_ms.toFixed(1)} ms`
+          const line = [arrived_at, status, outcome, reason, took, key_name, remote, request_id, webhook_id]
           if (json) printJson(arrival)
-          else process.stdout.write(`${line.join('  ')}\n`)
+          else process.stdout.write(`${line.map(cell).join('  ')}\n`)
         }
         if (isCut) process.stderr.write('mediadock: too many arrivals to show all of them: see mediadock arrivals\n')
       }

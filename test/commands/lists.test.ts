@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { commands, usage } from '../../src/commands/index.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { hasTerminals, linesOf, mediadock, mediadockHere, mediadockInTerminal } from './mediadock.ts'
+import { linesOf, mediadock, mediadockHere } from './mediadock.ts'
 
 let database: TestDatabase
 const ids = { parked: randomUUID(), processed: randomUUID() }
@@ -71,24 +71,6 @@ describe('mediadock deliveries', () => {
     expect(nothing).toEqual([])
     expect(landed).toMatchObject([{ id: ids.processed }])
     expect(newer).toMatchObject([{ id: ids.processed }])
-  })
-})
-
-describe.skipIf(!hasTerminals)('mediadock deliveries in a terminal', () => {
-  const inTerminal = (columns: number, env: Record<string, string>, ...args: string[]) =>
-    mediadockInTerminal({ DATABASE_URL: database.url, ...env }, columns, 'deliveries', ...args)
-
-  it('has colours and whole ids; no colours with --json, in a pipe or under NO_COLOR', async () => {
-    const [coloured, json, without] = await Promise.all([
-      inTerminal(140, {}),
-      inTerminal(140, {}, '--json'),
-      inTerminal(140, { NO_COLOR: '1' }),
-    ])
-    const { stdout: piped } = await run('deliveries')
-    expect(coloured).toContain('\u001b[33mparked')
-    for (const shown of [coloured, without, piped])
-      for (const id of [ids.parked, ids.processed, requests.landed]) expect(shown).toContain(id)
-    for (const plain of [json, without, piped]) expect(plain).not.toContain('\u001b')
   })
 })
 

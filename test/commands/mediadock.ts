@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import path from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -40,23 +40,6 @@ export async function mediadockHere(env: Record<string, string>, ...args: string
   const into = { stdout: '', stderr: '' }
   const code = await printed.run(into, () => runCommand(args, { ...usual, ...env }))
   return { code, ...into }
-}
-
-/** True if `script` of util-linux is installed, which gives a command a terminal. */
-export const hasTerminals =
-  spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout?.includes('util-linux') ?? false
-
-/** Runs a command in a terminal of this width. Returns stdout and stderr together. Arguments must not contain spaces. */
-export async function mediadockInTerminal(
-  env: Record<string, string>,
-  columns: number,
-  ...args: string[]
-): Promise<string> {
-  const command = `stty cols ${columns}; exec '${process.execPath}' '${cli}' ${args.join(' ')}`
-  const settings = { ...childEnv, ...usual, TERM: 'xterm-256color', ...env }
-  const child = spawn('script', ['-qec', command, '/dev/null'], { env: settings, stdio: ['ignore', 'pipe', 'inherit'] })
-  const [shown] = await Promise.all([text(child.stdout), once(child, 'exit')])
-  return shown.replaceAll('\r\n', '\n')
 }
 
 /** Parses the output of --json. */
