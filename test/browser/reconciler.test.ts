@@ -90,16 +90,14 @@ describe('the reconciler', () => {
     expect(entry).toMatchObject({ via: 'console', action: 'reconcile_run', detail: { scanned: 3 } })
   })
 
-  it('shows a running run, and then how it ended', async () => {
+  it('shows how a run ended that outlasts its call', async () => {
     await track(1)
     const held = Promise.withResolvers<void>()
     stand.answer((id, _req, res) => void held.promise.then(() => json(res, 200, imageResult(id, 1))))
     const page = await openPage(browser, at('/reconciler'))
     await page.getByRole('button', { name: 'Run now' }).click()
-    await page.getByText(' continues. Its row').waitFor()
     held.resolve()
     await page.getByText('1 request polled, 1 landed').waitFor()
-    expect(await page.getByText(' continues. Its row').count()).toBe(0)
   })
 
   it('reports that it is silent, and what to do', async () => {
@@ -133,20 +131,12 @@ describe('the reconciler', () => {
     expect(await page.locator('main img').count()).toBe(0)
   })
 
-  it('refuses a wrong time', async () => {
-    const page = await openPage(browser, at('/reconciler?awaited=x'), { expectProblems: true })
-    expect(await page.getByRole('alert').innerText()).toContain('awaited')
-  })
-
   it('is accessible in both schemes, and fits a phone', async () => {
     await track(2)
     await ran({ minutesAgo: 50, outcome: 'idle', idle: 120 })
     await ran({ minutesAgo: 20, scanned: 12, failed: 2, limited: 3 })
     await ran({ minutesAgo: 10, outcome: 'error', error: 'connect ECONNREFUSED 127.0.0.1:5432' })
     const page = await openPage(browser, at('/reconciler'))
-    for (const [n, path] of ['/reconciler', '/reconciler?awaited=2020-01-01T00:00:00Z'].entries()) {
-      await page.goto(at(path))
-      await expectGoodLooks(page, `reconciler-${n}`)
-    }
+    await expectGoodLooks(page, 'reconciler-0')
   })
 })

@@ -1,9 +1,10 @@
 import { Router } from 'express'
 import { z } from 'zod'
 import { methodNotAllowed } from '../../platform/http/http.ts'
+import { readNow } from '../on-call/now.ts'
 import { readingOptions } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
-import { readStats, statsSchema } from '../queries/stats.ts'
+import { statsSchema, type Stats } from '../queries/stats.ts'
 import { arrivalOperations } from './arrivals.ts'
 import { deliveryOperations } from './deliveries.ts'
 import { createFeedWatch } from './feed-watch.ts'
@@ -60,7 +61,14 @@ function statsOperation(deps: ReceiverDeps): Operation {
     operationId: 'showStats',
     summary: 'Present figures, open issues, and the latest arrivals and results',
     answer: { description: 'The figures', schema: statsSchema },
-    read: async () => readStats(deps.db, await readingOptions(deps)),
+    read: async (): Promise<Stats> => {
+      const now = await readNow(deps.db, await readingOptions(deps))
+      const { pending, oldest_seconds, parked, overdue, backlog, keys, issues, recent, arrivals, results } = now
+      const quota_remaining = Object.fromEntries(
+        keys.flatMap(({ name, configured, quota_left }) => (configured ? [[name, quota_left]] : [])),
+      )
+      return { pending, oldest_seconds, parked, overdue, backlog, quota_remaining, issues, recent, arrivals, results }
+    },
   })
 }
 

@@ -105,28 +105,10 @@ function issueRow(issue: Issue, now: Date): Row {
       html`<div class="detail wrapped">${href.startsWith(path) ? html`<bdi>${text}</bdi>` : html`<a href="${href}"><bdi>${text}</bdi></a>`}
         <div class="soft"><span class="mono">${foreign(cause, 80)}</span>${affected.length === 0 ? '' : html` · ${affectedList(affected)}`}${muted_until === null ? '' : html` · muted until ${time(muted_until)} by ${foreign(muted_by, 40)}`}</div></div>`,
       html`${moment(opened_at)}<div class="soft">${lasting(until.getTime() - Date.parse(opened_at))}</div>${worsened_at === null ? '' : html`<div class="soft">worse since ${time(worsened_at, 'seconds')}</div>`}${closed_at === null ? '' : html`<div class="soft">until ${time(closed_at)}</div>`}`,
-      html`${number(count)}${count === null ? '' : html` ${itemsOf(cause, count)}`}${peak === null || peak === count ? '' : html`<div class="soft">peak ${number(peak)}</div>`}`,
+      html`${number(count)}${peak === null || peak === count ? '' : html`<div class="soft">peak ${number(peak)}</div>`}`,
       state === 'closed' ? '' : muteForm(issue),
     ],
   }
-}
-
-/** The items that an issue counts, by the kind of its cause. */
-const counted: Record<string, readonly [string, string]> = {
-  refused: ['arrival', 'arrivals'],
-  unavailable: ['arrival', 'arrivals'],
-  strangers: ['arrival', 'arrivals'],
-  inbox_old: ['delivery', 'deliveries'],
-  parked: ['delivery', 'deliveries'],
-  overdue: ['request', 'requests'],
-  provider_unreachable: ['request', 'requests'],
-  credits_spent: ['submit', 'submits'],
-  submits_refused: ['submit', 'submits'],
-  wrong_tokens: ['address', 'addresses'],
-}
-
-function itemsOf(cause: string, count: number): string {
-  return counted[cause.split(':')[0] ?? '']?.[count === 1 ? 0 : 1] ?? ''
 }
 
 function affectedList(affected: readonly string[]): Markup {

@@ -1,6 +1,5 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
-import { z } from 'zod'
 import { withDeadline } from '../../platform/deadline.ts'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { action, moment, table, time, type Cells } from '../../platform/pages/parts.ts'
@@ -9,32 +8,23 @@ import { defaultSourceName } from '../domain/source.ts'
 import { countOverdue } from '../gauges/overdue.ts'
 import { readingOptions } from '../on-call/reading.ts'
 import { readWithin } from '../queries/deadline.ts'
-import { parseFilters, times } from '../queries/filters.ts'
 import { listReconcileRuns, readReconciler, type ReconcileRunRow, type ReconcilerState } from '../queries/reconciler.ts'
 import { readFailingSources, type FailingSource } from '../queries/trouble.ts'
 import { countWaitingSubmits } from '../submitting/generations.ts'
-import { badge, duration, foreign, notice, number, problem } from './parts/parts.ts'
+import { badge, duration, foreign, number, problem } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
-import { linkTo, queryOf } from './parts/url.ts'
 
 const path = '/reconciler'
 
-/** The time from which a run started by hand is awaited. */
-const looksSchema = z.object({ awaited: times.since })
-
 const about = 'Polls the provider for results that no webhook brought, and completes incomplete results.'
-
-/** No run takes longer than its deadline of ten minutes. */
-const longestRunMs = 630_000
 
 /** Half an hour of runs every 30 s. `GET /api/reconciler/runs` lists older ones. */
 const shownRuns = 60
 
 export function reconcilerRoutes(console: ConsoleDeps): Router {
-  const { db, background, clock, settings } = console
+  const { db, background, settings } = console
   const router = Router()
-  router.get(path, async (req, res) => {
-    const { awaited } = parseFilters(looksSchema, queryOf(req))
+  router.get(path, async (_req, res) => {
     const options = await readingOptions(console)
     const { state, failing, ...counted } = await readWithin(db, async (tx) => ({
       state: await readReconciler(tx, options),
@@ -43,20 +33,14 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
       submits: await countWaitingSubmits(tx),
     }))
     const runs = (await listReconcileRuns(db, { limit: shownRuns })).data
-    const late = awaited === undefined ? undefined : lateRun(runs, awaited, clock())
-    const refresh =
-      late?.continues === true
-        ? html`hx-get="${linkTo(path, { awaited })}" hx-select="[data-runs]" hx-trigger="every 1s" hx-swap="outerMorph"`
-        : ''
-    const body = html`<div data-runs ${refresh}>
-      <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now' })}<span class="soft">Safe at any time.</span></div>
-      ${late?.words ?? ''} ${state.silent ? silence(state) : ''} ${failing.map((one) => noAnswer(one, settings.generationApiUrl))}
+    const body = html`<div data-runs data-live hx-get="${path}" hx-select="[data-runs]" hx-trigger="every 2s, refresh" hx-swap="outerMorph" hx-sync="this:drop">
+      <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now' })}<span class="soft">Safe at any time. The row of a run appears when it has ended.</span></div>
+      ${state.silent ? silence(state) : ''} ${failing.map((one) => noAnswer(one, settings.generationApiUrl))}
       ${tiles(console, state, counted)}
       <div class="card table-card below-card">${runsTable(runs)}</div></div>`
     sendConsolePage(console, res, { title: 'Reconciler', about, body })
   })
   router.post('/reconciler/run', async (req, res) => {
-    const since = clock().toISOString()
     const ended = auditedCall(console, req, {
       via: 'console',
       action: 'reconcile_run',
@@ -64,26 +48,10 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
       work: background.reconcileNow,
     })
     // The browser waits 3 s for the end of the run, which continues. Its row and the log record why a run failed.
-    const first = await withDeadline(ended, 3000, 'a run').catch(() => undefined)
-    res.redirect(303, linkTo(path, { awaited: first ? undefined : since }))
+    await withDeadline(ended, 3000, 'a run').catch(() => {})
+    res.redirect(303, path)
   })
   return router
-}
-
-/** The run started by hand at `since`, while it has no row; undefined once it has one. */
-function lateRun(
-  runs: readonly ReconcileRunRow[],
-  since: string,
-  now: Date,
-): { continues: boolean; words: Markup } | undefined {
-  if (runs.some(({ trigger, ended_at }) => trigger === 'manual' && ended_at >= since)) return undefined
-  const which = html`The run started by hand at ${time(since)}`
-  if (now.getTime() - Date.parse(since) > longestRunMs)
-    return {
-      continues: false,
-      words: problem(html`${which} left no row. The receiver was stopped, or Postgres was unreachable. Run it again.`),
-    }
-  return { continues: true, words: notice(html`${which} continues. Its row will appear below.`) }
 }
 
 function silence({ last_run, silent_after_seconds }: ReconcilerState): Markup {

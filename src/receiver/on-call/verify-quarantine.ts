@@ -14,8 +14,8 @@ export type VerifyDeps = { db: Database; keys: () => Keys; roles: { wake: (role:
 
 export type VerifyOptions = {
   reason?: string | undefined
-  /** Called with the accepted deliveries, and how many of them another attempt had stored already. */
-  onAccepted?: (deliveryIds: readonly string[], known: number) => void
+  /** Called with the accepted deliveries of each page. Those of another page may repeat. */
+  onAccepted?: (deliveryIds: readonly string[]) => void
 }
 
 export type Verified = { checked: number; accepted: number; refused: number }
@@ -43,7 +43,7 @@ export async function verifyQuarantine(
       const accepted = authentic.map(({ delivery }) => delivery)
       await noteKeyUses(db, accepted)
       const deliveries = distinct(accepted)
-      const isNew = await storeVerified(db, deliveries)
+      await storeVerified(db, deliveries)
       await db.delete(quarantine).where(
         inArray(
           id,
@@ -51,10 +51,7 @@ export async function verifyQuarantine(
         ),
       )
       roles.wake('inbox')
-      onAccepted?.(
-        deliveries.map((delivery) => delivery.id),
-        deliveries.length - isNew.size,
-      )
+      onAccepted?.(deliveries.map((delivery) => delivery.id))
     }
     verified.checked += rows.length
     verified.accepted += authentic.length
@@ -74,13 +71,11 @@ function distinct(deliveries: readonly Delivery[]): Delivery[] {
   )
 }
 
-/** Stores authentic deliveries and returns the ids of new ones. Tries for 5 s while one is locked, then throws. */
-async function storeVerified(db: Database, deliveries: readonly Delivery[]): Promise<ReadonlySet<string>> {
-  const isNew = new Set<string>()
+/** Stores authentic deliveries. Tries for 5 s while one is locked, then throws. */
+async function storeVerified(db: Database, deliveries: readonly Delivery[]): Promise<void> {
   for (let tries = 1; tries <= 50; tries += 1) {
     const stored = await storeDeliveries(db, deliveries)
-    for (const [id, answer] of stored) if (answer === 'new') isNew.add(id)
-    if (![...stored.values()].includes('undecided')) return isNew
+    if (![...stored.values()].includes('undecided')) return
     await delay(100)
   }
   throw new Error('another transaction holds deliveries of the quarantine: verify again after it has ended')

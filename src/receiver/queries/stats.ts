@@ -1,18 +1,13 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import { shortListItems, shownMediaItems } from '../domain/page-limits.ts'
+import type { Executor } from '../../platform/postgres/postgres.ts'
+import { shownMediaItems } from '../domain/page-limits.ts'
 import { media, requests } from '../domain/schema.ts'
-import { readBacklog, type BacklogOptions } from '../gauges/backlog.ts'
-import { remainingCalls } from '../gauges/call-budgets.ts'
-import { countParked, inboxDepth } from '../gauges/inbox-depth.ts'
-import { countOverdue } from '../gauges/overdue.ts'
-import { arrivalSchema, newestArrivals } from './arrivals.ts'
-import { readWithin } from './deadline.ts'
-import { issueSchema, openIssues } from './issues.ts'
+import { arrivalSchema } from './arrivals.ts'
+import { issueSchema } from './issues.ts'
 import { maxUrlCharacters, withIso } from './page.ts'
-import { readRecent, recentSchema } from './recent.ts'
+import { recentSchema } from './recent.ts'
 import { backlogSchema } from './reconciler.ts'
 
 const m = columnsOf(media, 'm')
@@ -49,30 +44,8 @@ export const statsSchema = z
   .meta({ id: 'Stats' })
 export type Stats = z.infer<typeof statsSchema>
 
-/** Reads the present state for programs. The console's first page reads more at once, with readNow(). */
-export async function readStats(
-  db: Database,
-  { now, stuckAfterSeconds, fetchRatePerMinute, keys }: BacklogOptions,
-): Promise<Stats> {
-  return readWithin(db, async (tx) => {
-    const { pending, oldestSeconds } = await inboxDepth(tx, now)
-    return {
-      pending,
-      oldest_seconds: oldestSeconds,
-      parked: await countParked(tx),
-      overdue: await countOverdue(tx, { now, stuckAfterSeconds }),
-      backlog: await readBacklog(tx, { now, stuckAfterSeconds, fetchRatePerMinute, keys }),
-      quota_remaining: Object.fromEntries(await remainingCalls(tx, fetchRatePerMinute, now)),
-      issues: await openIssues(tx, now),
-      recent: await readRecent(tx, now),
-      arrivals: await newestArrivals(tx, shortListItems),
-      results: await latestResults(tx),
-    }
-  })
-}
-
 /** Reads the latest results in the transaction of another read. */
-export async function latestResults(tx: Executor, limit = shortListItems): Promise<Stats['results']> {
+export async function latestResults(tx: Executor, limit: number): Promise<Stats['results']> {
   const rows = await tx.execute<Stats['results'][number]>(sql`
     select ${list(r, 'request_id', 'status', 'model', 'media_complete', 'error_message', 'landed_at')},
       coalesce(its.media, '[]') as media, (

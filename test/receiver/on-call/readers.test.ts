@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { readNow } from '../../../src/receiver/on-call/now.ts'
 import { readProblems } from '../../../src/receiver/on-call/read-problems.ts'
 import { listAudit } from '../../../src/receiver/queries/audit.ts'
 import { readParkedCauses, readQuarantineCauses } from '../../../src/receiver/queries/causes.ts'
@@ -8,7 +9,6 @@ import { readKeys } from '../../../src/receiver/queries/keys.ts'
 import { readMinutes } from '../../../src/receiver/queries/minutes.ts'
 import { listReconcileRuns, readReconciler } from '../../../src/receiver/queries/reconciler.ts'
 import { readRequest } from '../../../src/receiver/queries/request-detail.ts'
-import { readStats } from '../../../src/receiver/queries/stats.ts'
 import { audited } from '../../../src/receiver/upkeep/audit.ts'
 import { writeMinutes } from '../../../src/receiver/upkeep/minutes.ts'
 import type { TestDatabase } from '../../support/database.ts'
@@ -101,8 +101,7 @@ describe('the reads of the console', () => {
       { poll: { key_name: 'live', outcome: 'result', detail: 'COMPLETED' } },
     ])
 
-    const stats = await readStats(db, options())
-    expect(stats.recent).toMatchObject({ minutes: 5, arrivals: 3 })
+    expect((await readNow(db, options())).recent).toMatchObject({ minutes: 5, arrivals: 3 })
     expect((await readProblems(db, options())).map(({ cause }) => cause)).toEqual([
       'refused:no_matching_secret',
       'parked:not_json',

@@ -7,12 +7,9 @@ import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
 import { confirmation, type Action, facts, moment, numbers, table, time } from '../../../platform/pages/parts.ts'
 import { auditedCall } from '../../api/audited-call.ts'
 import { gone } from '../../api/operation.ts'
-import { parseBody } from '../../domain/delivery.ts'
-import { sourceOf } from '../../domain/keys.ts'
 import { namedItems } from '../../domain/page-limits.ts'
 import { findReplay, listReplays, requeueMany, type ManyReplayed, type ReplayProgress } from '../../on-call/replays.ts'
 import { countDeliveries } from '../../queries/deliveries.ts'
-import { findDelivery } from '../../queries/delivery-detail.ts'
 import { deliveryFiltersSchema, InvalidFilterError, parseFilters, type DeliveryFilters } from '../../queries/filters.ts'
 import { filtersAsTarget } from '../../upkeep/audit.ts'
 import { badge, foreign, notice, number, problem, shortId } from '../parts/parts.ts'
@@ -38,9 +35,8 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const query = chosenBy(req)
     const filters = filtersOf(query)
     const count = await countDeliveries(db, filters)
-    const unreadable = count === 1 && (await isUnreadable(console, filters))
     const what = tryForm(query, { byItself: mayTryByItself(req) })
-    sendReplayPage(res, questionCard({ query, count, unreadable, what }))
+    sendReplayPage(res, questionCard({ query, count, what }))
   })
   // A dry run locks rows for a moment, so a link must not start one.
   router.post('/deliveries/replay/preview', readForm, async (req, res) => {
@@ -48,7 +44,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const filters = filtersOf(query)
     const count = await countDeliveries(db, filters)
     const preview = { count, sample: await trySample(console, filters, AbortSignal.any([signal, gone(res)])) }
-    const card = questionCard({ query, count, unreadable: false, what: previewView(preview), preview })
+    const card = questionCard({ query, count, what: previewView(preview), preview })
     if (req.get('hx-request') !== undefined) return sendPage(res, card)
     return sendReplayPage(res, card)
   })
@@ -101,24 +97,13 @@ function filtersOf(query: Query): DeliveryFilters {
   return filters
 }
 
-async function isUnreadable({ db, keys }: ConsoleDeps, { ids }: DeliveryFilters): Promise<boolean> {
-  const delivery = ids?.[0] === undefined ? undefined : await findDelivery(db, ids[0])
-  return (
-    delivery !== undefined &&
-    parseBody(sourceOf(keys(), delivery.source_name), Buffer.from(delivery.body_base64, 'base64')).kind === 'unreadable'
-  )
-}
-
-type ReplayQuestion = { query: Query; count: number; unreadable: boolean; what: Markup; preview?: Preview }
-
-const unreadableWords =
-  'This receiver cannot read the body of this delivery, so a replay leaves it parked. Replay it after an upgrade.'
+type ReplayQuestion = { query: Query; count: number; what: Markup; preview?: Preview }
 
 /** The button appears with the result of the dry run, below it. */
-function questionCard({ query, count, unreadable, what, preview }: ReplayQuestion): Markup {
-  const body = html`${chosen(query, count)} ${unreadable ? problem(unreadableWords) : whatWouldBe(count, what)}`
+function questionCard({ query, count, what, preview }: ReplayQuestion): Markup {
+  const body = html`${chosen(query, count)} ${whatWouldBe(count, what)}`
   const title = count === 1 ? 'Replay one delivery?' : `Replay ${number(count)} deliveries?`
-  const confirm = count === 0 || unreadable || preview === undefined ? undefined : confirmAction(query, count, preview)
+  const confirm = count === 0 || preview === undefined ? undefined : confirmAction(query, count, preview)
   return confirmation({ title, what: body, confirm, back: backTo(query) })
 }
 

@@ -29,8 +29,6 @@ const resultSchema = z.strictObject({
   checked: countSchema,
   accepted: countSchema,
   refused: countSchema,
-  deliveries: countSchema,
-  known: countSchema.optional(),
   ids: z.string().optional(),
 })
 type Result = z.infer<typeof resultSchema>
@@ -56,11 +54,7 @@ export function verifyRoutes(console: ConsoleDeps): Router {
   router.post('/parked/verify', readForm, async (req, res) => {
     const { reason } = parseFilters(chosenSchema, fieldsOf(req))
     const ids: string[] = []
-    let before = 0
-    const onAccepted = (accepted: readonly string[], known: number) => {
-      ids.push(...accepted)
-      before += known
-    }
+    const onAccepted = (accepted: readonly string[]) => void ids.push(...accepted)
     const { checked, accepted, refused } = await auditedCall(console, req, {
       via: 'console',
       action: 'verify_quarantine',
@@ -68,18 +62,9 @@ export function verifyRoutes(console: ConsoleDeps): Router {
       detailOf: (verified) => verified,
       work: () => verifyQuarantine(console, { reason, onAccepted }),
     })
-    res.redirect(
-      303,
-      linkTo('/parked/verified', {
-        reason,
-        checked: `${checked}`,
-        accepted: `${accepted}`,
-        refused: `${refused}`,
-        deliveries: `${ids.length}`,
-        known: `${before}`,
-        ids: ids.slice(0, maxIdsInAddress).join(','),
-      }),
-    )
+    const counts = { checked: `${checked}`, accepted: `${accepted}`, refused: `${refused}` }
+    const shown = ids.slice(0, maxIdsInAddress).join(',')
+    res.redirect(303, linkTo('/parked/verified', { reason, ...counts, ids: shown }))
   })
   router.get('/parked/verified', async (req, res) => {
     const query = queryOf(req)
@@ -144,7 +129,7 @@ function tryOf(check: Check | undefined): Markup {
 }
 
 function resultPage(
-  { reason, checked, accepted, refused, deliveries: distinct, known = 0 }: Result,
+  { reason, checked, accepted, refused }: Result,
   deliveries: readonly DeliveryEntry[],
   query: Query,
 ): Markup {
@@ -158,7 +143,7 @@ function resultPage(
           html`${number(checked)} ${arrivals(checked)}${of} checked: ${number(accepted)} accepted${refused === 0 ? '' : html`, ${number(refused)} still refused`}.`,
         )
   return html`<h1>Verified again</h1> ${summary}
-    ${accepted === 0 ? '' : html`<p>${accepted === distinct ? '' : `The ${number(accepted)} that were accepted are ${number(distinct)} ${distinct === 1 ? 'delivery' : 'deliveries'}: the provider had sent some more than once. `}${known === 0 ? '' : `${known === distinct ? (distinct === 1 ? 'It was' : 'All of them were') : `${number(known)} of them ${known === 1 ? 'was' : 'were'}`} accepted before, from another attempt of the provider. `}${distinct > maxIdsInAddress ? `The first ${maxIdsInAddress} are shown.` : ''}</p>${outcome(deliveries, query)}`}
+    ${accepted === 0 ? '' : outcome(deliveries, query)}
     <p class="inline actions">
       <a class="button quiet" href="/parked">To the causes</a>
       ${refused === 0 ? '' : html`<a class="button quiet" href="${linkTo('/parked', { view: 'quarantine', reason })}">Those still refused</a>`}
@@ -172,6 +157,7 @@ function outcome(deliveries: readonly DeliveryEntry[], query: Query): Markup {
   const again = linkTo('/parked/verified', { ...without(query, 'open'), part: '1' })
   return html`<section class="card" aria-label="What was accepted" ${waiting > 0 ? html`hx-get="${again}" hx-trigger="every 1s" hx-swap="outerMorph"` : ''}>
     <p>${waiting > 0 ? `${number(waiting)} of ${number(deliveries.length)} still wait to land…` : `All have ended: ${ends(deliveries)}.`}</p>
+    ${deliveries.length === maxIdsInAddress ? html`<p class="soft">The first ${maxIdsInAddress} deliveries.</p>` : ''}
     ${deliveriesTable('What was accepted', deliveries, { empty: 'They have been pruned since.' })}
   </section>`
 }
