@@ -11,11 +11,7 @@ import { jsonBody, unknown, type Operation } from './operation.ts'
 import { filtered } from './reads.ts'
 
 const querySchema = z.strictObject({
-  key_name: z
-    .string()
-    .min(1)
-    .optional()
-    .describe('The key to call the provider with; the first usable key by default.'),
+  key_name: z.string().min(1).optional().describe('The key to call with; by default the first usable one.'),
 })
 const pathSchema = z.object({ model: z.string().min(1).max(255) })
 const inputSchema = z.strictObject({ input: z.record(z.string(), z.unknown()) })

@@ -48,14 +48,8 @@ export const arrivalSchema = z
     outcome: z.enum(arrivalOutcomes),
     reason: z.string().nullable(),
     status: z.int().describe("The status of the receiver's HTTP answer."),
-    webhook_id: z
-      .string()
-      .nullable()
-      .describe('The id that the arrival states. That of a refused arrival is not trusted.'),
-    delivery_id: z
-      .guid()
-      .nullable()
-      .describe('The id of the delivery, or the id that it would have if it was not stored.'),
+    webhook_id: z.string().nullable().describe('The id that the arrival states. If it was refused, do not trust it.'),
+    delivery_id: z.guid().nullable().describe('The id of the delivery, also where none was stored.'),
     request_id: z.guid().nullable(),
     key_name: z.string().nullable(),
     remote: z.string().nullable(),
@@ -64,10 +58,7 @@ export const arrivalSchema = z
     ack_ms: z.number(),
     folded: z.int().describe('How many similar arrivals this row counts besides itself.'),
     source_name: z.string().describe('The source of the path.'),
-    parked_reason: z
-      .string()
-      .nullable()
-      .describe('Why its delivery is parked now; null if it is not. It may be parked after the answer.'),
+    parked_reason: z.string().nullable().describe('Why its delivery is parked now, perhaps since a later try.'),
   })
   .meta({ id: 'Arrival' })
 export type ArrivalEntry = z.infer<typeof arrivalSchema>

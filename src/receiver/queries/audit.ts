@@ -14,10 +14,7 @@ export const auditEntrySchema = z
     actor: z.string().describe('The name given at sign-in, or the remote address; user@host for the command line.'),
     action: z.string(),
     target: z.string().nullable(),
-    detail: z
-      .record(z.string(), z.unknown())
-      .nullable()
-      .describe('The outcome, as counts; `error` if the action failed.'),
+    detail: z.record(z.string(), z.unknown()).nullable().describe('Counts, or `error` if the action failed.'),
   })
   .meta({ id: 'AuditEntry' })
 export type AuditEntry = z.infer<typeof auditEntrySchema>

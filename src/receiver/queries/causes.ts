@@ -15,9 +15,7 @@ const causeErrorSchema = z.object({
   message: z.string().describe("Postgres's error for the newest of these deliveries."),
   model: z.string().nullable(),
   count: z.int(),
-  landed_since: z
-    .boolean()
-    .describe('True if other results of the model landed since the first of these deliveries was received.'),
+  landed_since: z.boolean().describe('Other results of the model landed since the first of these deliveries came.'),
 })
 
 export const causeSchema = z
@@ -26,11 +24,7 @@ export const causeSchema = z
     count: z.int(),
     first_seen: z.iso.datetime(),
     last_seen: z.iso.datetime(),
-    errors: z
-      .array(causeErrorSchema)
-      .readonly()
-      .optional()
-      .describe('Of landing_failed: the five newest errors by model, among the newest 1,000 deliveries.'),
+    errors: z.array(causeErrorSchema).readonly().optional().describe('Of landing_failed: its five newest errors.'),
   })
   .meta({ id: 'Cause' })
 export type Cause = z.infer<typeof causeSchema>

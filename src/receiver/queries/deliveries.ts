@@ -33,10 +33,7 @@ export const deliverySchema = z
     id: z.guid(),
     webhook_id: z.string(),
     request_id: z.guid().nullable(),
-    status: z
-      .enum(['OK', 'ERROR', 'CANCELED'])
-      .nullable()
-      .describe('The status in the notification. Only sources other than the default one send CANCELED.'),
+    status: z.enum(['OK', 'ERROR', 'CANCELED']).nullable().describe('The status in the notification.'),
     state: z.enum(deliveryStates),
     outcome: z.string().describe('The outcome of the last processing; accepted before the first.'),
     reason: z.string().nullable().describe('Why it is parked.'),

@@ -17,9 +17,7 @@ export type Attempt = z.infer<typeof attemptSchema>
 
 export const deliveryDetailSchema = deliverySchema
   .extend({
-    headers: z
-      .record(z.string(), z.string())
-      .describe('The headers as received. Signatures and credentials are left out or replaced by `[redacted]`.'),
+    headers: z.record(z.string(), z.string()).describe('As received, without signatures and credentials.'),
     body_base64: z.string().describe('The signed bytes.'),
     body_text: z.string().nullable().describe('The body as text; null if it is not UTF-8.'),
     body_sha256: z.string(),
@@ -32,14 +30,8 @@ export const deliveryDetailSchema = deliverySchema
     attempts: z.array(attemptSchema),
     failures: z.int().describe('For a pending delivery: how many rounds failed because of its content.'),
     claims: z.int().describe('For a pending delivery: how many times it was claimed for processing.'),
-    trouble: z
-      .string()
-      .nullable()
-      .describe('For a pending delivery: why the last round ended without landing it, if not because of its content.'),
-    due_at: z.iso
-      .datetime()
-      .nullable()
-      .describe('For a pending delivery: when it may be claimed next. For a claimed one: the end of its lease.'),
+    trouble: z.string().nullable().describe('Of a pending one: why it could not be landed, if not for its content.'),
+    due_at: z.iso.datetime().nullable().describe('Of a pending one: when it may be claimed, or the end of its lease.'),
     arrival_log: z.array(arrivalSchema),
   })
   .meta({ id: 'DeliveryDetail' })

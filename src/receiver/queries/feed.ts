@@ -39,15 +39,10 @@ const refusedSubmitSchema = z
     position: positionSchema,
     request_id: z.null(),
     idempotency_key: z.guid(),
-    status: z
-      .literal('REFUSED')
-      .describe('A submit that was answered 202, and then refused by the provider or expired.'),
+    status: z.literal('REFUSED').describe('A submit that was refused or expired after its 202.'),
     media_complete: z.boolean(),
     changed_at: z.iso.datetime(),
-    error: z
-      .object({ code: z.string(), message: z.string() })
-      .nullable()
-      .describe("The provider's error, or `submit_expired`; null if the submit was sent again since."),
+    error: z.object({ code: z.string(), message: z.string() }).nullable().describe('Null if it was sent again since.'),
     metadata: z.unknown().describe("The submitter's metadata."),
     result: z.null(),
     media: z.array(mediaSchema).max(0),
@@ -71,12 +66,7 @@ export const feedItemSchema = z.union([changeSchema, refusedSubmitSchema, unread
 export const feedPageSchema = z
   .object({
     data: z.array(feedItemSchema),
-    next_after: z
-      .int()
-      .describe(
-        'Where to continue. A filtered page may be empty and still move on: it looks through at most 1,000 changes, ' +
-          'for at most one second.',
-      ),
+    next_after: z.int().describe('Where to continue. A filtered page may be empty and still move on.'),
     head: z.int().describe('The position of the newest change in the whole feed.'),
   })
   .meta({ id: 'FeedPage' })

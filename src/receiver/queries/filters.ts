@@ -102,9 +102,7 @@ const common = {
   key_name: textFilter.optional(),
   source_name: textFilter
     .optional()
-    .describe(
-      'The source: a name in SOURCES_FILE, or `generation-queue`. Searches the newest 20,000 of the time range.',
-    ),
+    .describe('A name in SOURCES_FILE, or `generation-queue`. Searches the newest 20,000.'),
   min_ack_ms: atLeast('The least milliseconds until acknowledgement'),
   min_skew_seconds: atLeast("The least difference between the signer's and the receiver's clock, in seconds"),
   ...times,
@@ -135,21 +133,14 @@ export const arrivalFiltersSchema = z.strictObject({
 })
 /** The filters that the feed, subscriptions and requests share. Each has its own `status`. */
 export const resultFilters = {
-  source_name: textFilter
-    .optional()
-    .describe('The source of the request: a name in SOURCES_FILE, or `generation-queue`.'),
+  source_name: textFilter.optional().describe('A name in SOURCES_FILE, or `generation-queue`.'),
   key_name: textFilter.optional(),
   model: textFilter.optional(),
   sandbox: isOrNot.optional().describe('Made with a sandbox key. Neither value matches where this is unknown.'),
-  complete: isOrNot
-    .optional()
-    .describe('`true`: the result is complete, as FAILED, CANCELED and REFUSED always are. `false`: it is not.'),
+  complete: isOrNot.optional().describe('The result is complete, as FAILED, CANCELED and REFUSED always are.'),
   metadata: metadataFilter
     .optional()
-    .describe(
-      "A JSON object that the submitter's metadata contains, compared as by Postgres's `@>`. A page searches for at " +
-        'most one second, so it may be empty and still have a place to continue.',
-    ),
+    .describe("A JSON object that the submitter's metadata contains, as by Postgres's `@>`."),
 }
 
 export const requestFiltersSchema = z.strictObject({
@@ -159,10 +150,7 @@ export const requestFiltersSchema = z.strictObject({
   overdue: isOrNot.optional().describe('Without a terminal state for longer than STUCK_AFTER_SECONDS.'),
   contradiction: isOrNot
     .optional()
-    .describe(
-      'With true, requests of which a delivery contradicts the stored result. Searches the newest 20,000 ' +
-        'flagged deliveries.',
-    ),
+    .describe('A delivery contradicts the stored result. Searches the newest 20,000 flagged.'),
   ids: idsFilter.optional().describe(`Request ids, separated by commas, at most ${maxPageItems}.`),
   ...times,
 })

@@ -14,12 +14,7 @@ import { listRequests, requestSchema } from './requests.ts'
 import { type AnyId, uuidRange } from './search.ts'
 
 export const findFiltersSchema = z.strictObject({
-  q: textFilter
-    .min(2)
-    .describe(
-      'The id of a request, a delivery or a submit (its Idempotency-Key), or the beginning of one, including ' +
-        'request ids stated by refused bodies. Or the whole id of a webhook, or of a request at its source.',
-    ),
+  q: textFilter.min(2).describe('An id of any kind, or the beginning of a uuid.'),
 })
 
 export const foundSchema = z

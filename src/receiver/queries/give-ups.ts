@@ -22,32 +22,18 @@ export const giveUpSchema = z
     id: z.string().describe('The webhook id that the arrival states.'),
     webhook_id: z.string(),
     request_id: z.guid().nullable().describe('The id that the body states, if known. It is not trusted.'),
-    request_status: z
-      .string()
-      .nullable()
-      .describe('The present status of this request. It may have landed in another way.'),
-    request_key_name: z
-      .string()
-      .nullable()
-      .describe('The key of this request. Where no secret matches, look at the secret of this key.'),
+    request_status: z.string().nullable().describe('Its present status. It may have landed in another way.'),
+    request_key_name: z.string().nullable().describe('Its key. Where no secret matches, check the secret of this key.'),
     reason: z.string().nullable().describe('Why the newest attempt failed here.'),
     outcome: z.enum(['refused', 'unavailable']),
     attempts_seen: z.int(),
     attempts_spent: z
       .int()
-      .describe(
-        `How many of ${webhookAttempts} attempts were made by the schedule of the default source, including those ` +
-          'that must have failed before they reached the receiver.',
-      ),
+      .describe('Attempts by the schedule of the default source, with those that failed on the way.'),
     first_seen: z.iso.datetime(),
     last_seen: z.iso.datetime(),
-    next_attempt_at: z.iso
-      .datetime()
-      .nullable()
-      .describe('The earliest time of the next attempt by the same schedule.'),
-    last_attempt_at: z.iso
-      .datetime()
-      .describe('The earliest time of the final attempt by the same schedule, past or future.'),
+    next_attempt_at: z.iso.datetime().nullable().describe('The earliest time of the next attempt.'),
+    last_attempt_at: z.iso.datetime().describe('The earliest time of the final attempt, past or future.'),
     given_up: z.boolean(),
   })
   .meta({ id: 'GiveUp' })

@@ -14,34 +14,17 @@ export const keySchema = z
     id: z.string().describe('The same as the name.'),
     name: z.string(),
     configured: z.boolean().describe('False for a key that has matched in the past and is no longer configured.'),
-    source_name: z
-      .string()
-      .nullable()
-      .describe('Its source: a name in SOURCES_FILE, or `generation-queue`. Null if it is not configured.'),
+    source_name: z.string().nullable().describe('Its source. Null if it is not configured.'),
     environment: z.enum(['live', 'sandbox']).nullable(),
     retired: z.boolean(),
-    fingerprint: z
-      .string()
-      .nullable()
-      .describe(
-        'The first 8 hex digits of the SHA-256 of its signing secret. Null if it has none, or is not configured.',
-      ),
+    fingerprint: z.string().nullable().describe('The first 8 hex digits of the SHA-256 of its signing secret.'),
     first_match_at: z.iso.datetime().nullable(),
     last_match_at: z.iso.datetime().nullable().describe('When its secret last matched a signature.'),
     matches: z.int(),
-    still_matches: z
-      .boolean()
-      .describe('True if it is retired or no longer configured, and has matched within the last 24 hours.'),
+    still_matches: z.boolean().describe('Retired or not configured, and it matched in the last 24 hours.'),
     calls: z.int().describe('Calls to the provider in the last 60 seconds.'),
-    quota_left: z
-      .int()
-      .describe('Calls that the key has left in these 60 seconds, of its own limit and of the limit of its account.'),
-    account_id: z
-      .string()
-      .nullable()
-      .describe(
-        'The account of the key at the provider. Null until the receiver has asked, which it does for several keys.',
-      ),
+    quota_left: z.int().describe('Calls left in these 60 seconds, of its own limit and of its account.'),
+    account_id: z.string().nullable().describe('Its account at the provider. Null until the receiver has asked.'),
     account_calls: z.int().nullable().describe('Calls of all keys of the account in the last 60 seconds.'),
     account_limit: z.int().nullable().describe('Calls that all keys of the account may make in 60 seconds together.'),
     blocked_until: z.iso.datetime().nullable(),

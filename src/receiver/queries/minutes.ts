@@ -26,9 +26,7 @@ export const minutesSchema = z
     minutes: z.array(
       z.object({
         minute: z.iso.datetime(),
-        arrivals: z
-          .record(z.string(), z.int())
-          .describe('Counts by `outcome`, or by `outcome/reason` if there is a reason.'),
+        arrivals: z.record(z.string(), z.int()).describe('Counts by `outcome` or `outcome/reason`.'),
         ack_p50_ms: nullableNumber,
         ack_p95_ms: nullableNumber,
         landing_p50_seconds: nullableNumber,

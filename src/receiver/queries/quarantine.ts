@@ -15,9 +15,7 @@ export const quarantinedSchema = z
     arrived_at: z.iso.datetime(),
     reason: z.string(),
     webhook_id: z.string().nullable(),
-    headers: z
-      .record(z.string(), z.string())
-      .describe('The headers as received, without signatures. Credentials are replaced by `[redacted]`.'),
+    headers: z.record(z.string(), z.string()).describe('As received, without signatures and credentials.'),
     bytes: z.int(),
     body_preview: z.string().describe('The first bytes as text. Bytes that are not UTF-8 are replaced.'),
   })

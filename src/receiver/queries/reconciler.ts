@@ -15,9 +15,7 @@ export const reconcileRunSchema = z
     id: z.int(),
     started_at: z.iso.datetime(),
     ended_at: z.iso.datetime(),
-    duration_ms: z
-      .int()
-      .describe('For idle runs that share a row: from the start of the first to the end of the last.'),
+    duration_ms: z.int().describe('Of idle runs that share a row: from the first to the last.'),
     trigger: z.enum(runTriggers),
     outcome: z.enum(runOutcomes).describe('idle: nothing was due.'),
     idle_runs: z.int().describe('How many consecutive idle runs this row counts.'),
@@ -68,18 +66,11 @@ export const backlogSchema = z
     due: z.int().describe('Requests that are due for a poll, counted up to 10,000 per key.'),
     minutes: z.int().describe("How long their polls take within the keys' budget; a minimum if due_capped is true."),
     incomplete: z.int().describe('Results that have landed and are not complete yet, counted in the same way.'),
-    per_minute: z
-      .int()
-      .describe(
-        "How many results can be completed per minute within all keys' budgets, at the submit rate of the last minute.",
-      ),
+    per_minute: z.int().describe('How many results all keys can complete in a minute.'),
     complete_by: z.iso
       .datetime()
       .nullable()
-      .describe(
-        'The earliest time at which all incomplete results can be complete at that rate. Those that the provider ' +
-          'does not know wait longer. Null if none is incomplete, or while one waits for a key whose calls fail.',
-      ),
+      .describe('The earliest time at which all can be complete; null if unknown.'),
     due_capped: z.boolean().describe('True if more are due than were counted.'),
     incomplete_capped: z.boolean().describe('True if more are incomplete than were counted.'),
   })

@@ -37,12 +37,7 @@ const at = z.iso.datetime()
 export const pollSchema = z
   .object({
     key_name: z.string().nullable().describe('Null if no call was made.'),
-    outcome: z
-      .string()
-      .describe(
-        'result, running, not_found, unauthorized, rate_limited, unreachable or invalid; postponed if no ' +
-          'call was made.',
-      ),
+    outcome: z.string().describe('The outcome of the call; postponed if none was made.'),
     detail: z.string().nullable(),
   })
   .meta({ id: 'Poll' })

@@ -43,10 +43,7 @@ export const requestSchema = z
     source_name: z.string().describe('The source that the request belongs to.'),
     external_id: z.string().describe("The source's own id of the request."),
     status: requestStatusSchema,
-    progress: z
-      .int()
-      .nullable()
-      .describe('0 to 100: 100 once COMPLETED, otherwise the highest that a poll has seen; null without one.'),
+    progress: z.int().nullable().describe('0 to 100: the highest that a poll has seen; 100 once COMPLETED.'),
     queue_position: z.int().nullable().describe("The place in the provider's queue, if known."),
     overdue: z.boolean().describe('Without a terminal state for longer than STUCK_AFTER_SECONDS.'),
     model: z.string().nullable(),

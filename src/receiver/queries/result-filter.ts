@@ -32,7 +32,7 @@ export const feedFilterSchema = z
     complete: z
       .boolean()
       .optional()
-      .describe('true: only complete results, as FAILED, CANCELED and REFUSED always are. false: only the others.'),
+      .meta(resultFilters.complete.meta() ?? {}),
     metadata: z
       .record(z.string(), z.unknown())
       .refine((given) => resultFilters.metadata.safeParse(JSON.stringify(given)).success, 'is too long or not storable')

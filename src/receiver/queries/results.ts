@@ -29,10 +29,7 @@ export const resultRowSchema = z
     key_name: z.string().nullable(),
     sandbox: z.boolean().nullable(),
     metadata: z.unknown(),
-    idempotency_key: z
-      .guid()
-      .nullable()
-      .describe('The Idempotency-Key, if the request was submitted through the receiver.'),
+    idempotency_key: z.guid().nullable().describe('Of a request that was submitted through the receiver.'),
     progress,
     queue_position,
     source_name,

@@ -20,9 +20,7 @@ export const statsSchema = z
     parked: z.int(),
     overdue: z.int().describe('Requests without a terminal state for longer than STUCK_AFTER_SECONDS.'),
     backlog: backlogSchema,
-    quota_remaining: z
-      .record(z.string(), z.int())
-      .describe('The calls to the provider that each key has left in this minute.'),
+    quota_remaining: z.record(z.string(), z.int()).describe('The calls that each key has left in this minute.'),
     issues: z.array(issueSchema).describe('Open issues, muted ones included, the most severe first.'),
     recent: recentSchema,
     arrivals: z.array(arrivalSchema),

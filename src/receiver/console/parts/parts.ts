@@ -31,8 +31,6 @@ const tones: Record<string, Tone> = {
   COMPLETED: 'good',
   OK: 'good',
   result: 'good',
-  duplicate: '',
-  no_effect: '',
   pending: 'warn',
   parked: 'warn',
   retry: 'warn',
