@@ -1,5 +1,7 @@
+import type { Request } from 'express'
 import { z } from 'zod'
 import { actorOf } from '../../platform/pages/access.ts'
+import type { AuditDeps } from '../../platform/pages/audit.ts'
 import { auditedCall } from '../api/audited-call.ts'
 import { readBody } from '../api/body.ts'
 import { gone, jsonBody, unknown, type Operation } from '../api/operation.ts'
@@ -78,8 +80,7 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
     answer: async (req, res) => {
       const wanted = await readBody(req, res, newSubscriptionSchema)
       const work = () => addSubscription(db, wanted, settings)
-      const audited = { action: 'subscription_add', target: wanted.name, detailOf: auditedPart, work }
-      res.status(201).json(await auditedCall(deps, req, audited))
+      res.status(201).json(await doing(deps, req, { via: 'api', word: 'add', name: wanted.name, work }))
     },
   }
   return [
@@ -106,18 +107,32 @@ function act(deps: ReceiverDeps, word: ActName): Operation {
     answers: { 200: { description: 'Done', schema } },
     errors: ['not_found', ...(isResume ? (['position_expired'] as const) : [])],
     answer: async (req, res) => {
-      const name = subscriptionNameSchema.safeParse(req.params['name'])
-      if (!name.success) throw unknown(req)
+      const name = nameIn(req)
       const { from } = await readBody(req, res, body)
       const options = { actor: actorOf(req), from, now: deps.clock(), signal: gone(res) }
-      const done = await auditedCall(deps, req, {
-        action: `subscription_${word}`,
-        target: name.data,
-        detailOf: (result) => result && auditedPart({ ...result }),
-        work: async () => subscriptionActs[word](deps, name.data, options),
-      })
-      if (!done) throw unknown(req)
-      res.json({ name: name.data, ...done })
+      const work = async () => subscriptionActs[word](deps, name, options)
+      res.json({ name, ...(await doing<object>(deps, req, { via: 'api', word, name, work })) })
     },
   }
+}
+
+/** The name in the path. A malformed one is a 404. */
+export function nameIn(req: Request): string {
+  const name = subscriptionNameSchema.safeParse(req.params['name'])
+  if (!name.success) throw unknown(req)
+  return name.data
+}
+
+type Doing<T> = { via: 'api' | 'console'; word: string; name: string; work: () => Promise<T | undefined> }
+
+/** Does an act and records it in the audit log. An unknown subscription is a 404. */
+export async function doing<T extends object>(
+  deps: AuditDeps,
+  req: Request,
+  { via, word, name: target, work }: Doing<T>,
+): Promise<T> {
+  const detailOf = (result: T | undefined) => result && auditedPart({ ...result })
+  const done = await auditedCall(deps, req, { via, action: `subscription_${word}`, target, detailOf, work })
+  if (done === undefined) throw unknown(req)
+  return done
 }

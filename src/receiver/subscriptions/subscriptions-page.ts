@@ -12,18 +12,10 @@ import { maxCounted } from '../domain/limits.ts'
 import { count } from '../on-call/figures.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { feedFilterQuery, toFeedFilter } from '../queries/result-filter.ts'
-import { audited } from '../upkeep/audit.ts'
-import {
-  addSubscription,
-  auditedPart,
-  isAct,
-  newSubscriptionSchema,
-  subscriptionActs,
-  subscriptionNameSchema,
-  type SubscriptionTest,
-} from './acts.ts'
+import { addSubscription, isAct, newSubscriptionSchema, subscriptionActs, type SubscriptionTest } from './acts.ts'
 import { listSubscriptions, type Subscription } from './list-subscriptions.ts'
 import { addForm, secretShown, subscriptionsTable } from './subscription-parts.ts'
+import { doing, nameIn } from './subscriptions-api.ts'
 
 const path = '/subscriptions'
 const resumeSchema = z.object({ from: z.enum(['oldest', 'newest']).optional() })
@@ -39,11 +31,6 @@ const addSchema = z.object({
 /** The console's page of subscriptions, with their actions. */
 export function subscriptionsRoutes(console: ConsoleDeps): Router {
   const { db, settings, clock } = console
-  const nameOf = (req: Request): string => {
-    const parsed = subscriptionNameSchema.safeParse(req.params['name'])
-    if (!parsed.success) throw unknown(req)
-    return parsed.data
-  }
   const show = async (res: Response, above: Markup | '' = '') => {
     const now = clock()
     const about = 'Each change of a result is posted to these services: signed, and in order for each request.'
@@ -52,23 +39,12 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       ${card('New subscription', addForm())}`
     sendConsolePage(console, res, { title: 'Subscriptions', about, body })
   }
-  const doing = async <T extends object>(
-    req: Request,
-    [word, name]: [string, string],
-    work: () => Promise<T | undefined>,
-  ): Promise<T> => {
-    const action = { via: 'console', actor: actorOf(req), action: `subscription_${word}`, target: name } as const
-    const done = await audited(console, { ...action, detailOf: (result) => result && auditedPart({ ...result }) }, work)
-    if (done === undefined) throw unknown(req)
-    return done
-  }
-
   const ask = async (
     req: Request,
     res: Response,
     question: (one: Subscription) => Omit<Parameters<typeof confirmation>[0], 'back'>,
   ) => {
-    const name = nameOf(req)
+    const name = nameIn(req)
     const one = (await listSubscriptions(db)).find((subscription) => subscription.name === name)
     if (one === undefined) throw unknown(req)
     const body = html`<h1>Subscriptions</h1>${confirmation({ ...question(one), back: path })}`
@@ -82,7 +58,7 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       const { retry_hours, ...filter } = parseFilters(addSchema, fields)
       const wanted = parseFilters(newSubscriptionSchema, { name, url, from, retry_hours, filter: toFeedFilter(filter) })
       const work = () => addSubscription(db, wanted, settings)
-      await show(res, secretShown(await doing(req, ['add', wanted.name], work)))
+      await show(res, secretShown(await doing(console, req, { via: 'console', word: 'add', name: wanted.name, work })))
     })
     .get('/subscriptions/:name/roll', (req, res) =>
       ask(req, res, ({ name }) => ({
@@ -105,12 +81,13 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       }),
     )
     .post('/subscriptions/:name/:act', readForm, async (req, res) => {
-      const name = nameOf(req)
+      const name = nameIn(req)
       const { act } = req.params
       if (!isAct(act)) throw unknown(req)
       const { from } = parseFilters(resumeSchema, fieldsOf(req))
       const options = { actor: actorOf(req), from, now: clock(), signal: gone(res) }
-      const done = await doing<Done>(req, [act, name], () => subscriptionActs[act](console, name, options))
+      const work = () => subscriptionActs[act](console, name, options)
+      const done = await doing<Done>(console, req, { via: 'console', word: act, name, work })
       if ('secret' in done) return show(res, secretShown({ name, ...done }))
       if ('ok' in done) return show(res, tested(name, done))
       res.redirect(303, path)
