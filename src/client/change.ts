@@ -40,10 +40,7 @@ export type UnreadableChange = {
   error: { code: 'unreadable'; message: string }
 }
 
-/**
- * An item of the feed: a change of a result, a submit that was refused (`status` REFUSED), or a change that cannot be
- * read, which has no status.
- */
+/** An item of the feed: a change, a refused submit (`status` REFUSED), or an unreadable change (no status). */
 export type ResultChange = ReadableChange | RefusedSubmit | UnreadableChange
 
 export type ResultRow = {

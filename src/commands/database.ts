@@ -12,10 +12,7 @@ export class NoDatabaseError extends Error {
   code = 'no_database' as const
 }
 
-/**
- * Calls `work` with a program's database URL: the configured one, else the embedded one of a `start` that runs in this
- * folder. Reports the embedded one on stderr. Never starts a database, because answers from an empty one would mislead.
- */
+/** Calls `work` with the configured database URL, else that of a `start` in this folder. Never starts a database. */
 export async function withDatabase<T>(
   env: ProcessEnvironment,
   program: Program,

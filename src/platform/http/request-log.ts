@@ -20,10 +20,7 @@ export function noteForLog(res: ServerResponse, note: LogNote): void {
   if (note !== 'silent' && res.closed) res.log[levelOf(res)](note.fields, note.message)
 }
 
-/**
- * Logs one line per HTTP exchange with pino-http. Replaces its serializers, which are slow and print headers. Limits
- * the lines of refused requests, which any client can cause.
- */
+/** Logs one line per HTTP exchange, without headers. Lines of refused requests are limited. */
 export function requestLogger(logger: Logger): RequestHandler {
   const mayLogRefusal = createLineBudget({ logger, what: 'refused requests' })
   return pinoHttp({

@@ -24,10 +24,7 @@ export function endConnectionsFrom(
   }
 }
 
-/**
- * Accepts the connections that wait in the system's queue, one per turn of the event loop. A closing listener would
- * reset them and lose the requests sent on them.
- */
+/** Accepts the connections that still wait. A closing listener would reset them and lose their requests. */
 export async function takeWaitingConnections(server: http.Server): Promise<void> {
   let quiet = 0
   const note = () => {

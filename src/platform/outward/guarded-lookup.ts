@@ -2,10 +2,7 @@ import type { LookupFunction } from 'node:net'
 import { isPublicAddress } from './public-address.ts'
 import type { Resolve } from './resolver.ts'
 
-/**
- * Looks up a name when connecting, and fails if any of its addresses is not public. A name whose addresses change after
- * a check gains nothing. The caller must check literal addresses, which are never looked up.
- */
+/** Looks up a name when connecting. Fails if an address is not public, so later changes gain nothing. */
 export function guardedLookup(resolve: Resolve, timeoutMs: number): LookupFunction {
   return (hostname, options, callback) => {
     resolve(hostname, timeoutMs).then(

@@ -6,10 +6,7 @@ const metadataServices = new Set(['169.254.169.254', 'fd00:ec2::254', '168.63.12
 
 const globalUnicastV6 = ipaddr.IPv6.parseCIDR('2000::/3')
 
-/**
- * True if an address is public. Refuses IPv6 forms that contain an IPv4 address (mapped, NAT64, 6to4, Teredo). No
- * public receiver needs them, and they bypass IPv4 rules.
- */
+/** True if an address is public. IPv6 forms of IPv4 addresses (mapped, NAT64, 6to4, Teredo) never are. */
 export function isPublicAddress(address: string): boolean {
   // ipaddr.js would also accept 1.2.3 and 2130706433.
   if (net.isIP(address) === 0) return false

@@ -6,10 +6,7 @@ export type Resolve = (hostname: string, timeoutMs: number) => Promise<string[]>
 
 const hostsFile = '/etc/hosts'
 
-/**
- * Looks up names over the network without the thread pool. With `dns.lookup`, four lookups that hang would block all
- * other lookups and file operations of the process.
- */
+/** Looks up names without the thread pool, in which four hanging lookups would block all file operations. */
 export async function resolve(hostname: string, timeoutMs: number): Promise<string[]> {
   const name = hostname.toLowerCase().replace(/\.+$/, '')
   const fixed = await fromHostsFile(name)

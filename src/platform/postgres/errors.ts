@@ -62,10 +62,7 @@ export function waitedToCommit(error: unknown): boolean {
   return metALock(error) && Reflect.get(refusalOf(error) ?? {}, 'at_commit') === true
 }
 
-/**
- * Codes of failures outside the statement: 08 connection, 53 resources, 55P03 and 57014 waited too long, 57P shutdown,
- * 25006 read-only, and the codes of sockets, DNS and the driver.
- */
+/** Connection, resources, waits too long, shutdown, read-only, and the codes of sockets, DNS and the driver. */
 const outageCodes = [
   /^(?:08...|53...|55P03|57014|57P0.|25006)$/,
   /^(?:ECONN\w+|EHOST\w+|ENET\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN)$/,

@@ -142,10 +142,7 @@ async function takeBack(connection: postgres.ReservedSql): Promise<void> {
   }
 }
 
-/**
- * Works like drizzle's own `drizzle()`, but checks the answer of each statement. `drizzle()` would load the driver
- * again: in an installed package, a copy without our patch or none.
- */
+/** Like `drizzle()`, which would load a copy of the driver without our patch, but checks each answer. */
 function databaseOver(client: postgres.Sql | postgres.ReservedSql, before?: () => void): Database {
   const unsafe: Unsafe = (text, params, options) => {
     before?.()

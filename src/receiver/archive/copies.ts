@@ -12,10 +12,7 @@ const { request_id, kind, position } = mediaCopies
 export const copyLease = leaseOf('c', { ...mediaCopies, key: { request_id, kind, position } })
 const now = postgresTime()
 
-/**
- * A copy that this process has claimed. `unended` includes this claim. The source of the request and its key are also
- * null where the request is not kept any more. `is_promised`: by the promise of its source, the link has not ended yet.
- */
+/** A claimed copy. `is_promised`: by the promise of its source, the link has not ended yet. */
 export type Copy = RowOf<
   typeof mediaCopies,
   'request_id' | 'kind' | 'position' | 'url' | 'claims' | 'unended' | 'tries'

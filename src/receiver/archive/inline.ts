@@ -15,10 +15,7 @@ export type FoundInline =
   | { kind: 'gone' | 'unreachable'; detail: string }
   | { kind: 'waits'; detail: string; pauseSeconds: number }
 
-/**
- * Finds the bytes of a media that came as base64, by the hash in its link: in the delivery that brought them, or by
- * asking the source again if a poll brought them. Returns undefined for a media with a link of HTTP.
- */
+/** Finds the bytes of a media that came as base64: in its delivery, or by asking the source again. */
 export async function findInline(deps: InlineDeps, copy: Copy, signal: AbortSignal): Promise<FoundInline | undefined> {
   const sha256 = hashInLink(copy.url)
   if (sha256 === undefined) return undefined

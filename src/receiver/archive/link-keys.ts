@@ -16,10 +16,7 @@ export type LinkKey =
   | { kind: 'missing'; detail: string }
   | { kind: 'waits'; detail: string; pauseSeconds: number }
 
-/**
- * Takes a call of the key with which a link is fetched: that of the request, or where that cannot be used any more,
- * another of its source. Only links to the origin of the source's API need a key, and no other origin is sent one.
- */
+/** Takes a call of a key for a link to the origin of the source's API. No other origin is sent a key. */
 export async function takeLinkKey(
   { db, keys, fetchRatePerMinute }: LinkKeyDeps,
   { url, source_name, key_name }: Copy,

@@ -41,10 +41,7 @@ export async function thumbnailOf(
   return made
 }
 
-/**
- * The first frame of a video. One frame takes about a second. The limits leave room within the ten minutes of a copy,
- * with eight copies waiting. Throws only the reason of `signal`.
- */
+/** The first frame of a video, within limits that leave eight copies their ten minutes. */
 async function ofVideo(
   { path, contentType }: { path: string; contentType: string },
   { ffmpeg, signal }: { ffmpeg: Ffmpeg; signal: AbortSignal },

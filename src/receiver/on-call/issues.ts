@@ -99,10 +99,7 @@ export async function noteIssues(
   return rows[0] ?? { opened: 0, closed: 0 }
 }
 
-/**
- * Mutes an open issue for a number of seconds, or ends the mute with 0. A muted issue posts no notice until it becomes
- * more severe. Returns undefined for an issue that is not open.
- */
+/** Mutes an open issue until it becomes more severe, or ends the mute with 0 seconds. */
 export async function muteIssue(
   db: Database,
   { id, now, seconds, by }: { id: number; now: SQL; seconds: number; by: string },

@@ -59,10 +59,7 @@ export async function verifyQuarantine(
   }
 }
 
-/**
- * Returns each delivery once. It may have been refused several times, signed with several keys, of which a live one
- * wins. Sorted by id, so that two statements cannot deadlock.
- */
+/** Returns each delivery once, signed with a live key if possible, sorted so that statements cannot deadlock. */
 function distinct(deliveries: readonly Delivery[]): Delivery[] {
   const isLive = ({ environment }: Delivery) => Number(environment === 'live')
   const liveLast = deliveries.toSorted((a, b) => isLive(a) - isLive(b))

@@ -18,10 +18,7 @@ import { isStorable } from '../domain/storable.ts'
 const idSchema = z.string().regex(jobIdPattern)
 const membersSchema = z.record(z.string(), z.unknown())
 
-/**
- * The state of a job in a webhook or an answer: its end, that it waits or runs, or the reason why it cannot be read.
- * `ENDED`: the job has ended, and only a poll shows how.
- */
+/** The state of a job, or why it cannot be read. `ENDED`: it has ended, and only a poll shows how. */
 export type State = (Pick<Report, 'status'> & Partial<Report>) | 'IN_QUEUE' | 'IN_PROGRESS' | 'ENDED' | UnreadableReason
 
 /** Reads the JSON of a job, which has its id as `id`. Never throws, whatever was sent. */

@@ -52,10 +52,7 @@ const modelPattern = /^(?!\.)[A-Za-z0-9._-]{1,100}$/
 export const gemini: SourceKind = {
   identify,
   verify,
-  /**
-   * A webhook names the job and a file, but not the link of a video, so it is a reason to poll. There is no event for a
-   * failed video, and events of batches and interactions are not of jobs that make media.
-   */
+  /** A webhook lacks the link of the video, so it is a reason to poll. A failed video has no event. */
   parse: (json) => readJob(json, eventSchema, ({ type }) => (type === 'video.generated' ? 'ENDED' : 'unknown_status')),
   fetchResult: async ({ jobId, model }, api) =>
     namePattern.test(jobId)

@@ -5,10 +5,7 @@ import { defaultPageItems } from '../domain/page-limits.ts'
 import { addChange } from '../feeding/add-change.ts'
 import { isForgotten, isHeld, unlessThisOne, type Generation } from './generations.ts'
 
-/**
- * Ends a submit that the provider refused for good. The submitter may use the same Idempotency-Key again (spec,
- * Idempotency rules). If a caller was answered 202, the feed gets a change.
- */
+/** Ends a submit that the provider refused. If a caller was answered 202, the feed gets a change. */
 export async function refused(
   db: Database,
   generation: Generation,

@@ -31,10 +31,7 @@ export function joinTracked(now: SQL): SQL {
     where r.source_name is not distinct from excluded.source_name`
 }
 
-/**
- * SQL: two more CTEs after `tracked`, whose rows have a column `open` (not confirmed). Deliveries that were parked
- * because the request seemed to be of the other environment are judged again.
- */
+/** SQL: two CTEs after `tracked`. Deliveries parked for the other environment are judged again. */
 export function requeueParked({ environment, now }: TrackedBy): SQL {
   return sql`
     unparked as (

@@ -50,10 +50,7 @@ export function renewSubscriptions(
   return lease.renew(db, held, { now, seconds: leaseSeconds, only: sql`s.state = 'active'` })
 }
 
-/**
- * Stores the position up to which all changes were answered 2xx or skipped by the filter. An `accepted` post clears the
- * failures. Returns false if the lease was lost.
- */
+/** Stores the progress. An `accepted` post clears the failures. Returns false if the lease was lost. */
 export function saveProgress(
   db: Database,
   leased: LeasedSubscription,

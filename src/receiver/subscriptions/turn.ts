@@ -28,10 +28,7 @@ export type TurnDeps = PostingDeps & {
 
 const pauses = { baseMs: 1000, capMs: 300_000 }
 
-/**
- * Posts changes to one subscription for a while, and gives it back. Returns true if there are more. An error counts as
- * a failure of the subscription, unless Postgres is unreachable.
- */
+/** Posts changes to one subscription for a while, and gives it back. An error counts as a failure of it. */
 export async function takeTurn(
   deps: TurnDeps,
   leased: LeasedSubscription,

@@ -7,10 +7,7 @@ export const dayMs = 86_400_000
 
 export type Partitions = { made: number; missing: number }
 
-/**
- * Creates the partitions of today and of the week ahead. At the first lock of a dump or another replica, leaves the
- * rest to the next round. Rows of a day without a partition go to the catch-all, and are moved later.
- */
+/** Creates the partitions of today and of the week ahead, until one is locked. The next round continues. */
 export async function ensurePartitions(db: Database, now: Date): Promise<Partitions> {
   // Today and seven days ahead: a dump holds its locks for less, so each partition exists before its day.
   const wanted = Array.from({ length: 8 }, (_, ahead) =>

@@ -17,10 +17,7 @@ export const finalAfterSeconds = 15
 /** Percentiles come from this many newest rows, so that a busy minute costs no more. */
 const sampledRows = 1000
 
-/**
- * Writes the figures of this minute so far, and of the last one. The statement may run any number of times and on any
- * number of replicas: it counts anew, and keeps the highest value of the inbox and of overdue requests.
- */
+/** Writes the figures of this minute and of the last one. Any number of replicas may run it at once. */
 export async function writeMinutes(
   db: Database,
   { now, stuckAfterSeconds }: { now: Date; stuckAfterSeconds: number },

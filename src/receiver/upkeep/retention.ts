@@ -103,10 +103,7 @@ async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
   return one(rows, 'pruning deliveries').n
 }
 
-/**
- * Deletes places in the inbox whose delivery is gone: a replay put it back at the moment at which its deletion had seen
- * that it was not there. Nothing else would end such a place.
- */
+/** Deletes places in the inbox whose delivery was deleted while a replay put it back. Nothing else would. */
 async function pruneInbox(db: Database): Promise<number> {
   const rows = await db.execute(sql`
     delete from mediadock.inbox where delivery_id = any(array(
