@@ -22,7 +22,7 @@ export function readCatalogSettings({ optional, problems }: SettingsReader) {
   const catalogFile = optional('PROVIDER_CATALOG', setting.nonEmpty)
   const reading = readCatalog(catalogFile)
   problems.push(...reading.problems.map((message) => ({ name: 'PROVIDER_CATALOG', message })))
-  return { reading, catalog: reading.catalog ?? builtInCatalog(), catalogFile }
+  return { catalog: reading.catalog ?? builtInCatalog(), catalogFile }
 }
 
 type Surroundings = { production: boolean; local: { databaseUrl: string | undefined; secretKey: string | undefined } }
@@ -58,8 +58,8 @@ export function readProviderSettings(
   if (production && databaseUrl === undefined)
     problems.push({ name: 'PROVIDER_DATABASE_URL or DATABASE_URL', message: 'is required' })
 
-  const { reading, catalog, catalogFile } = readCatalogSettings(reader)
-  const missingTokens = tokenProblems(reading, (name) => optional(name, setting.nonEmpty))
+  const { catalog, catalogFile } = readCatalogSettings(reader)
+  const missingTokens = tokenProblems(catalog, (name) => optional(name, setting.nonEmpty))
   problems.push(...missingTokens.map((message) => ({ name: 'PROVIDER_CATALOG', message })))
 
   return {

@@ -62,7 +62,7 @@ it('lists the models of PROVIDER_CATALOG, and exits with 78 for an invalid file'
   await write({ slug: 'No Slug' })
   expect(await list()).toMatchObject({
     code: 78,
-    stderr: expect.stringContaining(`PROVIDER_CATALOG ${file}:1 models[0].slug: `),
+    stderr: expect.stringContaining(`PROVIDER_CATALOG ${file} models.No Slug.slug: `),
   })
 })
 

@@ -46,7 +46,7 @@ describe('SIGHUP', () => {
     await program.says(/"models":9,"msg":"catalog read again"/)
     await fs.appendFile(file, '  - slug: broken\n')
     program.kill('SIGHUP')
-    await program.says(/models\.yaml:\d+ models\[9\]\.[^\n]*"msg":"the catalog is invalid: keeping the old one"/)
+    await program.says(/models\.yaml models\.broken\.[^\n]*"msg":"the catalog is invalid: keeping the old one"/)
     await eventually(async () => (await fetch(`http://127.0.0.1:${laptop.ports.PROVIDER_PORT}/readyz`)).status === 200)
   })
 

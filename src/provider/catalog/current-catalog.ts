@@ -4,14 +4,12 @@ import { type ReadVariable, readEngineToken } from '../engines/engine-token.ts'
 import { builtInCatalog, parseCatalog } from './catalog-file.ts'
 import { type Catalog, engineOf } from './catalog-model.ts'
 
-/** The result of reading the catalog. Each problem names the file, and the line if it has one. */
-export type CatalogReading =
-  | { catalog: Catalog; placeOf: (slug: string) => string; problems: [] }
-  | { catalog: undefined; placeOf?: undefined; problems: readonly string[] }
+/** The result of reading the catalog. Each problem names the file. */
+export type CatalogReading = { catalog: Catalog | undefined; problems: readonly string[] }
 
 /** Reads the file of PROVIDER_CATALOG, or the built-in catalog without one. */
 export function readCatalog(file: string | undefined): CatalogReading {
-  if (file === undefined) return { catalog: builtInCatalog(), placeOf: (slug) => slug, problems: [] }
+  if (file === undefined) return { catalog: builtInCatalog(), problems: [] }
   let text: string
   try {
     text = fs.readFileSync(file, 'utf8')
@@ -20,22 +18,18 @@ export function readCatalog(file: string | undefined): CatalogReading {
     return { catalog: undefined, problems: [`${file} cannot be read: ${code}`] }
   }
   const parsed = parseCatalog(text)
-  if (parsed.kind === 'valid') {
-    const { catalog, lineOf } = parsed
-    return { catalog, placeOf: (slug) => `${file}:${lineOf(slug)} ${slug}`, problems: [] }
-  }
-  return { catalog: undefined, problems: parsed.problems.map(({ line, message }) => `${file}:${line} ${message}`) }
+  if (parsed.kind === 'valid') return { catalog: parsed.catalog, problems: [] }
+  return { catalog: undefined, problems: parsed.problems.map((problem) => `${file} ${problem}`) }
 }
 
 /** Returns a problem for each model whose token is missing. Only the process that runs engines needs the tokens. */
-export function tokenProblems({ catalog, placeOf }: CatalogReading, readVariable?: ReadVariable): string[] {
-  if (catalog === undefined) return []
+export function tokenProblems(catalog: Catalog, readVariable?: ReadVariable): string[] {
   return [...catalog.values()].flatMap((model) => {
     try {
       readEngineToken(engineOf(model), readVariable)
       return []
     } catch (error) {
-      return [`${placeOf(model.slug)}: engine_settings.${error instanceof Error ? error.message : String(error)}`]
+      return [`models.${model.slug}.engine_settings.${error instanceof Error ? error.message : String(error)}`]
     }
   })
 }
@@ -47,11 +41,11 @@ export function createCurrentCatalog(
 ) {
   let current = catalog
   const reread = () => {
-    const reading = readCatalog(file)
-    const problems = [...reading.problems, ...tokenProblems(reading)]
-    if (reading.catalog === undefined || problems.length > 0)
+    const { catalog: read, problems: broken } = readCatalog(file)
+    const problems = read === undefined ? broken : tokenProblems(read)
+    if (read === undefined || problems.length > 0)
       return logger.error({ file, problems }, 'the catalog is invalid: keeping the old one')
-    current = reading.catalog
+    current = read
     logger.info({ file, models: current.size }, 'catalog read again')
   }
   return { current: () => current, reread }

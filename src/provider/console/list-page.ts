@@ -54,18 +54,14 @@ export function showList<W extends Wanted, Row>(app: Express, show: Show, list: 
 
 /** Finds the rows with the id `q`; without one, reads the rows of the filters. `none` is the sentence for no row. */
 async function search<W extends Wanted, Row>(wanted: W, { ids, nothing, find, read }: List<W, Row>) {
-  const { q, account } = wanted
+  const { q } = wanted
   if (q) {
     const id = requestIdSchema.safeParse(q)
     const none = id.success ? nothing : `${q} is not a whole ${ids}. Each is a UUID.`
     return { rows: id.success ? await find(id.data) : [], older: undefined, none }
   }
-  const { rows, older, isAccountKnown } = await read(wanted)
-  const none = older
-    ? 'No match among the rows that were searched. Follow Older to continue the search.'
-    : isAccountKnown
-      ? nothing
-      : `There is no account ${account}.`
+  const { rows, older } = await read(wanted)
+  const none = older ? 'No match among the rows that were searched. Follow Older to continue the search.' : nothing
   return { rows, older, none }
 }
 

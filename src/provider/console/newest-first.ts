@@ -1,13 +1,9 @@
-import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import * as schema from '../domain/schema.ts'
-
-const accounts = columnsOf(schema.accounts)
 
 /** `older` is the start of the next page, as cursorSchema reads it; undefined on the last one. */
-export type NewestPage<Row> = { rows: Row[]; older: string | undefined; isAccountKnown: boolean }
+export type NewestPage<Row> = { rows: Row[]; older: string | undefined }
 
 /** A page of a list. At half, a reader turns twice as many pages; at double, a page is several screens long. */
 export const rowsShown = 50
@@ -47,7 +43,7 @@ export async function searchNewest<Row>(db: Database, search: NewestSearch): Pro
       ? sql``
       : sql`and (t.created_at, t.id)
           < (timestamptz 'epoch' + ${before.atUs}::bigint * interval '1 microsecond', ${before.id}::uuid)`
-  type Found = { rows: (Row & { place: string })[] | null; horizon: string | null; is_known: boolean }
+  type Found = { rows: (Row & { place: string })[] | null; horizon: string | null }
   const found = await db.execute<Found>(sql`
     with looked as (
       select ${columns} from ${table} t where true ${isMine} ${isOlder}
@@ -61,11 +57,9 @@ export async function searchNewest<Row>(db: Database, search: NewestSearch): Pro
         from (${read}) page
       ) as rows, (
         select ${placeOf(sql`looked`)} from looked order by created_at desc, id desc offset ${depth - 1}::int
-      ) as horizon,
-      ${account ?? null}::text is null or exists (
-        select from provider.accounts where ${accounts.id} = ${account ?? null}) as is_known`)
-  const { rows: all, horizon, is_known: isAccountKnown } = one(found, 'reading a page')
+      ) as horizon`)
+  const { rows: all, horizon } = one(found, 'reading a page')
   const rows = all ?? []
   const last = rows.length > rowsShown ? rows[rowsShown - 1] : undefined
-  return { rows: rows.slice(0, rowsShown), older: last?.place ?? horizon ?? undefined, isAccountKnown }
+  return { rows: rows.slice(0, rowsShown), older: last?.place ?? horizon ?? undefined }
 }

@@ -89,7 +89,7 @@ it('a reloaded catalog applies to later calls, and a broken one changes nothing'
 
   await fs.writeFile(file, model({ price: -1, url: second.url, tokenFile }))
   reread()
-  expect(lines.join('')).toContain(`${file}:10 models[0].pricing.credits_base: `)
+  expect(lines.join('')).toContain(`${file} models.dunes.pricing.credits_base: `)
   expect((await call(url, 'GET', '/v1/models', { key })).body.data).toMatchObject([
     { slug: 'dunes', pricing: { credits: 9 } },
   ])

@@ -73,7 +73,7 @@ describe('the list of deliveries', () => {
   })
 
   it('explains an empty list', async () => {
-    expect((await get('/deliveries?account=nobody')).body).toContain('There is no account nobody.')
+    expect((await get('/deliveries?account=nobody')).body).toContain('No delivery.')
     expect((await get('/deliveries?q=1234')).body).toContain('is not a whole request id or delivery id')
   })
 
