@@ -9,23 +9,16 @@ import type { ModelListing } from '../operating/commands.ts'
 import { requestLink } from './parts.ts'
 import type { EntryRow } from './reads.ts'
 
-/** The name of each movement, and its signs for the credits to spend and for the reserved ones. */
-const movements: Record<EntryRow['kind'], readonly [name: string, toSpend: string, reserved: string]> = {
-  grant: ['granted', '+', ''],
-  reserve: ['reserved', '-', '+'],
-  settle: ['charged', '', '-'],
-  refund: ['refunded', '+', '-'],
-}
-
-/** One row for each movement, of which one of its two entries is given. */
+/** The entries as stored: the credits that a movement adds to a book or, below zero, takes from it. */
 export function movementTable(entries: readonly EntryRow[], empty = 'No credits have moved yet.'): Markup {
-  const rows = entries.map(({ kind, amount, request_id, created_at }) => {
-    const [name, toSpend, reserved] = movements[kind]
-    const signed = (sign: string) => (sign === '' ? '' : `${sign}${amount.replace('-', '')}`)
-    const request = request_id === null ? '' : requestLink(request_id)
-    return [moment(created_at), name, signed(toSpend), signed(reserved), request]
-  })
-  const columns = [{ head: 'Time', kind: 'wide' } as const, 'Movement', ...numbers('To spend', 'Reserved'), 'Request']
+  const rows = entries.map(({ kind, book, amount, request_id, created_at }) => [
+    moment(created_at),
+    kind,
+    book,
+    amount,
+    request_id === null ? '' : requestLink(request_id),
+  ])
+  const columns = [{ head: 'Time', kind: 'wide' } as const, 'Movement', 'Book', ...numbers('Credits'), 'Request']
   return table({ label: 'Ledger', columns, rows, empty })
 }
 

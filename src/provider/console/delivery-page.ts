@@ -8,7 +8,7 @@ import { postgresTime } from '../../platform/postgres/time.ts'
 import { type AttemptListing, type DeliveryDetail, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
 import { auditedHere, type ConsoleDeps, idOf } from './actions.ts'
 import { answerText, standingBadge } from './delivery-table.ts'
-import { maxPolls, accountLink, pollsIn, refreshedFrom, requestLink, type Show } from './parts.ts'
+import { accountLink, refreshedFrom, requestLink, type Show } from './parts.ts'
 
 /** One delivery. Its page refreshes until the delivery has ended. */
 export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): void {
@@ -20,7 +20,7 @@ export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): voi
   }
   app.get('/deliveries/:id', async (req, res) => show(req, res, 'Delivery', deliveryPage(await view(idOf(req)))))
   app.get('/deliveries/:id/now', async (req, res) => {
-    sendPage(res, currentState(await view(idOf(req)), pollsIn(req)))
+    sendPage(res, currentState(await view(idOf(req))))
   })
   app.post('/deliveries/:id/resend', async (req, res) => {
     const id = idOf(req)
@@ -34,26 +34,20 @@ export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): voi
 
 function deliveryPage(detail: DeliveryDetail): Markup {
   return html`<h1>Delivery <span class="mono">${detail.delivery.id}</span></h1>
-    ${currentState(detail, 0)}
+    ${currentState(detail)}
     <section class="card">
       <h2>Body</h2>
       <pre class="bytes" tabindex="0">${detail.body.slice(0, shownCharacters)}</pre>
     </section>`
 }
 
-/** The part that fetches itself until the delivery has ended, or `polls`, its number of fetches, is maxPolls. */
-function currentState({ delivery, key, attempts }: DeliveryDetail, polls: number): Markup {
+/** The part that fetches itself until the delivery has ended. */
+function currentState({ delivery, key, attempts }: DeliveryDetail): Markup {
   const { id, request_id, account, url, state, standing, attempts: begun, max_attempts, created_at } = delivery
-  const again = state === 'pending' && polls < maxPolls
-  return html`<div id="state" ${again ? refreshedFrom(`/deliveries/${id}/now?polls=${polls + 1}`, '2s') : ''}>
+  return html`<div id="state" ${state === 'pending' ? refreshedFrom(`/deliveries/${id}/now`) : ''}>
     <section class="card">
       ${facts([
-        [
-          'State',
-          html`<div role="status" class="live-status">${standingBadge(standing)}
-          ${state === 'pending' && !again ? html`<a href="/deliveries/${id}">Reload to see its state</a>` : ''}
-        </div>`,
-        ],
+        ['State', html`<div role="status" class="live-status">${standingBadge(standing)}</div>`],
         request_id !== null && ['Request', requestLink(request_id)],
         ['Account', html`${accountLink(account)}, key ${key.name ?? key.id}`],
         ['URL', url],

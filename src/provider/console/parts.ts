@@ -1,16 +1,9 @@
 import type { Request, Response } from 'express'
 import { html } from 'hono/html'
-import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { badgeOf, type Tone } from '../../platform/pages/parts.ts'
 
 /** Pieces that several pages of the developer console share. */
-
-/**
- * A forgotten page stops refreshing after half an hour of a fetch every two seconds. At half, it stops during long
- * videos.
- */
-export const maxPolls = 900
 
 /** Answers with a page in the frame of this console. */
 export type Show = (req: Request, res: Response, title: string, body: Markup) => void
@@ -33,13 +26,8 @@ export function chargeOf({ environment, status, cost }: { environment: string; s
 export const isUnfinished = (status: string) => status === 'IN_QUEUE' || status === 'IN_PROGRESS'
 
 /** The attributes with which a part of a page fetches itself again. A failed fetch leaves it as it is. */
-export function refreshedFrom(path: string, every: string): Markup {
-  return html`hx-get="${path}" hx-trigger="every ${every}" hx-swap="outerMorph" hx-sync="this:drop" hx-status:4xx="swap:none" hx-status:5xx="swap:none"`
-}
-
-/** The number of this fetch, from 1. A wrong one is the last. */
-export function pollsIn(req: Request): number {
-  return z.coerce.number().int().min(1).max(maxPolls).catch(maxPolls).parse(req.query['polls'])
+export function refreshedFrom(path: string): Markup {
+  return html`hx-get="${path}" hx-trigger="every 2s" hx-swap="outerMorph" hx-sync="this:drop" hx-status:4xx="swap:none" hx-status:5xx="swap:none"`
 }
 
 export function accountPath(account: string): string {

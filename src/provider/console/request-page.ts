@@ -5,12 +5,12 @@ import { HttpError } from '../../platform/http/http.ts'
 import { formatOrCut, shownCharacters } from '../../platform/json-text.ts'
 import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
 import { action, time, facts } from '../../platform/pages/parts.ts'
-import { type DeliveryListing, listDeliveriesOf } from '../webhooks/delivery-history.ts'
+import type { DeliveryListing } from '../webhooks/delivery-history.ts'
 import { type ConsoleDeps, idOf } from './actions.ts'
 import { movementTable } from './activity-pages.ts'
 import { deliveryTable } from './delivery-table.ts'
-import { maxPolls, accountLink, badge, isUnfinished, pollsIn, refreshedFrom, type Show } from './parts.ts'
-import { type EntryRow, listEntriesOf, readRequest, type RequestDetail } from './reads.ts'
+import { accountLink, badge, isUnfinished, refreshedFrom, type Show } from './parts.ts'
+import { type EntryRow, findDeliveries, listEntriesOf, readRequest, type RequestDetail } from './reads.ts'
 
 type RequestView = {
   request: RequestDetail
@@ -31,21 +31,21 @@ export function showRequest(app: Express, { db, statusReader, clock }: ConsoleDe
     const { account: accountId, environment } = request
     const [status, deliveries, entries] = await Promise.all([
       request.status === 'IN_QUEUE' ? statusReader({ requestId: id, accountId, environment, withLogs: false }) : null,
-      listDeliveriesOf(db, id),
+      findDeliveries(db, id),
       listEntriesOf(db, id),
     ])
     return { request, position: status?.queue_position ?? null, deliveries, entries, asOf }
   }
   app.get('/requests/:id', async (req, res) => show(req, res, 'Request', requestPage(await view(idOf(req)))))
   app.get('/requests/:id/now', async (req, res) => {
-    sendPage(res, currentState(await view(idOf(req)), pollsIn(req)))
+    sendPage(res, currentState(await view(idOf(req))))
   })
 }
 
 function requestPage(view: RequestView): Markup {
   const { id, model, input } = view.request
   return html`<h1>Request <span class="mono">${id}</span></h1>
-    ${currentState(view, 0)}
+    ${currentState(view)}
     <section class="card">
       <h2>Input</h2>
       <pre tabindex="0">${formatOrCut(input)}</pre>
@@ -53,14 +53,13 @@ function requestPage(view: RequestView): Markup {
     </section>`
 }
 
-/** The part that fetches itself until the request has ended, or `polls`, its number of fetches, is maxPolls. */
-function currentState(view: RequestView, polls: number): Markup {
+/** The part that fetches itself until the request has ended. */
+function currentState(view: RequestView): Markup {
   const { request, position, deliveries, entries, asOf } = view
   const { id, account, model, status, progress, cost, attempts, error_code, error_message, webhook_url, output, logs } =
     request
   const unfinished = isUnfinished(status)
-  const again = unfinished && polls < maxPolls
-  return html`<div id="state" ${again ? refreshedFrom(`/requests/${id}/now?polls=${polls + 1}`, '2s') : ''}>
+  return html`<div id="state" ${unfinished ? refreshedFrom(`/requests/${id}/now`) : ''}>
     <section class="card">
       ${facts([
         [
@@ -69,7 +68,6 @@ function currentState(view: RequestView, polls: number): Markup {
           ${badge(status)} ${error_code === null ? '' : `${error_code}: ${error_message}`}
           ${position === null ? '' : position === 0 ? 'next in the queue' : `${position} before it in the queue`}
           ${status === 'IN_PROGRESS' ? html`<progress max="100" value="${progress}" aria-label="Progress"></progress> ${progress} %` : ''}
-          ${unfinished && !again ? html`<a href="/requests/${id}">Reload to see its state</a>` : ''}
         </div>${unfinished ? html`<span class="soft">as of ${time(asOf.toISOString())} UTC</span>` : ''}`,
         ],
         ['Account', html`${accountLink(account)}, key ${request.key_name}, ${request.environment}`],

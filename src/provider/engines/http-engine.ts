@@ -6,7 +6,7 @@ import type { Output } from '../../wire/schemas.ts'
 import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
 import type { HttpEngineSettings } from './engine-settings.ts'
 import { type Engine, EngineError, type EngineJob, isDiscarded, type Report } from './engine.ts'
-import { storeRemoteMedia, unusable } from './remote-media.ts'
+import { type RemoteOutput, remoteOutputSchema, storeRemoteMedia, unusable } from './remote-media.ts'
 
 /** Limit of one upload or download. `timeout_seconds` limits the whole job. */
 const transferTimeoutMs = 300_000
@@ -16,15 +16,6 @@ const jobAnswerBytes = 262_144
 const base64Overhead = 1.4
 
 const acceptedSchema = z.object({ url: z.string().min(1) })
-
-const remoteOutputSchema = z.object({
-  url: z.string().optional(),
-  base64: z.string().optional(),
-  width: z.int().positive().optional(),
-  height: z.int().positive().optional(),
-  duration: z.number().nonnegative().optional(),
-})
-export type RemoteOutput = z.infer<typeof remoteOutputSchema>
 
 const lookSchema = z.object({
   status: z.enum(['queued', 'running', 'done', 'failed']),

@@ -1,4 +1,5 @@
 import sharp from 'sharp'
+import { z } from 'zod'
 import { contentTypeOf } from '../../platform/media-type.ts'
 import type { Output } from '../../wire/schemas.ts'
 import type { EngineChoice } from '../domain/engine-choice.ts'
@@ -11,18 +12,22 @@ export function unusable(reason: string | Error): EngineError {
   return new EngineError('the engine gave an answer that cannot be used', { cause })
 }
 
-/**
- * The width, height and duration of a video, or the duration of a sound, as a remote engine states them. The size of a
- * picture and every format come from the bytes.
- */
-type Claimed = { width?: number | undefined; height?: number | undefined; duration?: number | undefined }
+/** An output as a remote engine describes it. The size of a picture and every format come from the bytes. */
+export const remoteOutputSchema = z.object({
+  url: z.string().optional(),
+  base64: z.string().optional(),
+  width: z.int().positive().optional(),
+  height: z.int().positive().optional(),
+  duration: z.number().nonnegative().optional(),
+})
+export type RemoteOutput = z.infer<typeof remoteOutputSchema>
 
 /** Stores the outputs of a remote engine one after another. Accepts only bytes of the model's type. */
-export async function storeRemoteMedia<T extends Claimed>(
+export async function storeRemoteMedia(
   type: EngineChoice['type'],
   job: EngineJob,
-  outputs: readonly T[],
-  fetchBytes: (output: T) => Promise<Buffer>,
+  outputs: readonly RemoteOutput[],
+  fetchBytes: (output: RemoteOutput) => Promise<Buffer>,
 ): Promise<Output> {
   const [first, ...others] = outputs
   if (first === undefined) throw unusable('it made nothing')

@@ -53,12 +53,6 @@ export const listedColumns = sql`${d.id}, ${d.request_id}, ${d.account_id} as ac
     order by ${deliveryAttempts.number} desc limit 12
   ) a) as ended`
 
-export async function listDeliveriesOf(db: Database, requestId: string): Promise<DeliveryListing[]> {
-  return await db.execute<DeliveryListing>(sql`
-    select ${listedColumns} from provider.deliveries d where ${d.request_id} = ${requestId}
-      order by ${d.created_at} desc`)
-}
-
 export type DeliveryDetail = NonNullable<Awaited<ReturnType<typeof showDelivery>>>
 
 /** A delivery with its body and its key, and at most its latest 100 attempts, in order. */

@@ -90,7 +90,7 @@ describe('the developer console', () => {
     const page = await get('/accounts/books%20and%20co?tab=ledger')
     expect(page.body).toContain('<b>12.5</b>')
     expect(page.body).toMatch(/<b>0<[/]b> live requests, <b>0<[/]b> credits spent/)
-    expect(page.body).toMatch(/granted<[^]*>\+12\.5</)
+    expect(page.body).toMatch(/grant<[^]*>available<[^]*>12\.5</)
     expect((await get('/ledger')).body).toContain('sums to zero')
     expect((await post('/accounts/books%20and%20co/credits', { credits: '-1' })).status).toBe(400)
     // A form that is sent twice grants credits once. With other values it is refused.
