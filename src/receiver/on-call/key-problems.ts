@@ -5,7 +5,7 @@ import type { RefusedSubmits } from '../submitting/refusals.ts'
 import { submitsRefused } from './balance-problems.ts'
 import { clockTime, count } from './figures.ts'
 
-/** Problems of one key: its calls are refused or limited, or it still signs although it is retired or removed. */
+/** Problems of one key: its calls are refused or limited. */
 export function keyProblems(key: KeyState, now: Date, refusedSubmits: readonly RefusedSubmits[]): Problem[] {
   const name = nameOf(key)
   const problem = (severity: Problem['severity'], cause: string, text: string): Problem[] => [
@@ -23,19 +23,9 @@ export function keyProblems(key: KeyState, now: Date, refusedSubmits: readonly R
     const text = `The provider asked for a pause: no calls with the key ${name} until ${until}. Calls resume automatically.`
     return problem('warning', 'key_blocked', text)
   }
-  if (key.configured && !key.retired && key.quota_left === 0) {
-    return problem('warning', 'quota_spent', quotaSpent(key))
-  }
-  if (!key.still_matches || key.last_match_at === null) return []
-  const last = clockTime(key.last_match_at, now)
-  if (key.configured)
-    return problem(
-      'notice',
-      'retired_key_matches',
-      `The retired key ${name} still signs deliveries, last at ${last}: keep its secret.`,
-    )
-  const text = `The key ${name} is no longer configured. It signed until ${last}. Webhooks signed with it are now refused.`
-  return problem('notice', 'removed_key_matched', text)
+  return key.configured && !key.retired && key.quota_left === 0
+    ? problem('warning', 'quota_spent', quotaSpent(key))
+    : []
 }
 
 /** Names the key, with its source if that is not the default source. */

@@ -238,8 +238,6 @@ describe('the keys', () => {
     expect((await call(narrow, 'GET /api/problems')).json.data.map(({ cause }: { cause: string }) => cause)).toEqual([
       'key_refused:live',
       'overdue',
-      'retired_key_matches:old',
-      'removed_key_matched:gone',
     ])
     await narrow.stop()
   })

@@ -604,16 +604,6 @@ const cases: Case[] = [
     },
   ],
   [
-    'a retired key that still matches',
-    { keys: [{ ...key, retired: true, still_matches: true, last_match_at: '2026-03-04T02:10:00.000Z' }] },
-    {
-      severity: 'notice',
-      cause: 'retired_key_matches:live',
-      href: '/keys',
-      text: 'The retired key live still signs deliveries, last at 02:10: keep its secret.',
-    },
-  ],
-  [
     'overdue requests',
     {
       overdue: 2,
