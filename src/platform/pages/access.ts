@@ -63,13 +63,8 @@ type Secured = AccessOptions & {
 
 const loopbackHostOnly: RequestHandler = (req, _res, next) => {
   const name = hostName(req.headers.host)
-  if (name === undefined || !isLoopback(name)) {
-    throw new HttpError(
-      403,
-      'host_not_allowed',
-      'without a token this listener answers only to 127.0.0.1 and localhost',
-    )
-  }
+  const message = 'without a token this listener answers only to 127.0.0.1 and localhost'
+  if (name === undefined || !isLoopback(name)) throw new HttpError(403, 'host_not_allowed', message)
   proveConnection(req.socket)
   next()
 }
@@ -111,10 +106,8 @@ function requireToken(options: Secured): RequestHandler {
     }
     if (bearer !== undefined) noteWrongToken(req, options)
     if (req.accepts(['json', 'html']) === 'html') return showSignIn(res, options, undefined)
-    return sendError(
-      res,
-      new HttpError(401, 'unauthorized', 'send Authorization: Bearer with the token of this listener'),
-    )
+    const message = 'send Authorization: Bearer with the token of this listener'
+    return sendError(res, new HttpError(401, 'unauthorized', message))
   }
 }
 

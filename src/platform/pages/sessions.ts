@@ -116,12 +116,8 @@ function unavailable(error: unknown): never {
 }
 
 function unreachable(cause?: unknown): HttpError {
-  const error = new HttpError(
-    503,
-    'unavailable',
-    'Postgres cannot be reached, so sessions do not work; use the bearer token',
-    { headers: { 'retry-after': '5' } },
-  )
+  const message = 'Postgres cannot be reached, so sessions do not work; use the bearer token'
+  const error = new HttpError(503, 'unavailable', message, { headers: { 'retry-after': '5' } })
   error.cause = cause
   return error
 }

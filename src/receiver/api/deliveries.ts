@@ -91,11 +91,8 @@ function answerFailure(error: unknown): never {
   const fault = faultOf(error)
   if (fault === 'server') throw error
   if (fault === 'locked') throw locked()
-  throw new HttpError(
-    409,
-    'landing_refused',
-    `Postgres refuses the rows that this delivery would write: ${postgresMessage(error)}`,
-  )
+  const message = `Postgres refuses the rows that this delivery would write: ${postgresMessage(error)}`
+  throw new HttpError(409, 'landing_refused', message)
 }
 
 /** Returns the part of a replay that the audit log records. */

@@ -119,23 +119,16 @@ function isOver({ state, result }: EndedGeneration): boolean {
   return result !== null && result.landed_at !== null && (result.media_complete || result.status !== 'COMPLETED')
 }
 
+const invalidKey = (message: string) => new HttpError(400, 'invalid_idempotency_key', message)
+
 /** Returns the Idempotency-Key from the body or the header. */
 function idempotencyKeyOf(req: Request, inBody: string | undefined): string | undefined {
   const header = req.get('idempotency-key')
   if (header === undefined) return inBody
   // Node joins repeated headers with a comma, so a repeated key does not parse.
   const parsed = idempotencyKeySchema.safeParse(header)
-  if (!parsed.success)
-    throw new HttpError(
-      400,
-      'invalid_idempotency_key',
-      'the header Idempotency-Key must be a uuid of version 4, given once',
-    )
+  if (!parsed.success) throw invalidKey('the header Idempotency-Key must be a uuid of version 4, given once')
   if (inBody !== undefined && inBody.toLowerCase() !== header.toLowerCase())
-    throw new HttpError(
-      400,
-      'invalid_idempotency_key',
-      'the header Idempotency-Key and idempotency_key in the body differ: leave one out',
-    )
+    throw invalidKey('the header Idempotency-Key and idempotency_key in the body differ: leave one out')
   return header
 }

@@ -62,11 +62,7 @@ function refusedByPostgres(error: unknown, logger: Logger): unknown {
   if (failure === undefined) return error
   // check_violation: a limit of what callers may write (domain/limits.ts).
   if (databaseCodeOf(error) === '23514')
-    return new HttpError(
-      422,
-      'not_storable',
-      `${failure.words}: shorten the names, or send less metadata with less nesting`,
-    )
+    return new HttpError(422, 'not_storable', `${failure.words}: shorten the names, or send less metadata`)
   logger.error({ err: error }, 'Postgres refused a statement of the internal listener')
   if (!failure.passing) return new HttpError(500, 'internal_error', failure.words)
   return new HttpError(503, 'unavailable', failure.words, retrySoon)
@@ -115,10 +111,7 @@ export const waitSchemaFor = (description: string) =>
 const errors = {
   invalid_filter: { status: 400, when: 'a parameter is unknown or malformed; the message names it' },
   invalid_body: { status: 400, when: 'the body does not match the schema' },
-  invalid_idempotency_key: {
-    status: 400,
-    when: 'the Idempotency-Key is malformed, or differs from the one in the body',
-  },
+  invalid_idempotency_key: { status: 400, when: 'the Idempotency-Key is malformed, or not the one in the body' },
   unauthorized: { status: 401, when: 'a token is set and the call does not send it' },
   host_not_allowed: { status: 403, when: 'no token is set and Host is not loopback' },
   cross_origin: { status: 403, when: 'the call comes from a page of another origin' },
@@ -128,10 +121,7 @@ const errors = {
   landing_refused: { status: 409, when: 'Postgres refuses the rows that the delivery would write' },
   name_taken: { status: 409, when: 'another subscription has the name' },
   too_many_subscriptions: { status: 409, when: 'the limit of subscriptions is reached: remove one first' },
-  not_cancelable: {
-    status: 409,
-    when: 'the request has ended, or its source cancels no jobs, does not know this one, or needs its model',
-  },
+  not_cancelable: { status: 409, when: 'the request has ended, or its source cannot cancel it' },
   source_mismatch: { status: 409, when: 'the request belongs to another source than the key' },
   position_expired: {
     status: 410,
@@ -143,14 +133,8 @@ const errors = {
     when: 'the body is not application/json in UTF-8, or is compressed other than with gzip, deflate or br',
   },
   not_storable: { status: 422, when: 'Postgres cannot store the body' },
-  unknown_key: {
-    status: 422,
-    when: 'no usable key has that key_name, or none is given and the default source has no usable key',
-  },
-  too_many_attempts: {
-    status: 429,
-    when: 'too many wrong tokens arrived in one minute: try again after Retry-After seconds',
-  },
+  unknown_key: { status: 422, when: 'no usable key has that key_name, or no key of the default source is usable' },
+  too_many_attempts: { status: 429, when: 'too many wrong tokens arrived in one minute: try again after Retry-After' },
   no_call_left: {
     status: 429,
     when: 'the key has no call to the provider left: try again after Retry-After seconds',

@@ -114,14 +114,7 @@ export const deliveryOutcomes = [...arrivalOutcomes, ...processingOutcomes] as c
 
 export const deliveryFiltersSchema = z.strictObject({
   ...common,
-  outcome: z
-    .enum(deliveryOutcomes)
-    .optional()
-    .describe(
-      'The outcome of the last processing (landed, …), or of one of its arrivals (accepted, duplicate, ' +
-        'refused, unavailable). The last two are searched among the newest 20,000 such arrivals before ' +
-        '`until`.',
-    ),
+  outcome: z.enum(deliveryOutcomes).optional().describe('Of its last processing, or of one of its arrivals.'),
   model: textFilter.optional().describe('The model of its request.'),
   flag: z.enum(deliveryFlags).optional().describe('A flag of the delivery.'),
   min_arrivals: atLeast('The least number of arrivals'),
@@ -138,9 +131,7 @@ export const resultFilters = {
   model: textFilter.optional(),
   sandbox: isOrNot.optional().describe('Made with a sandbox key. Neither value matches where this is unknown.'),
   complete: isOrNot.optional().describe('The result is complete, as FAILED, CANCELED and REFUSED always are.'),
-  metadata: metadataFilter
-    .optional()
-    .describe("A JSON object that the submitter's metadata contains, as by Postgres's `@>`."),
+  metadata: metadataFilter.optional().describe("A JSON object that the submitter's metadata contains (`@>`)."),
 }
 
 export const requestFiltersSchema = z.strictObject({
@@ -148,9 +139,7 @@ export const requestFiltersSchema = z.strictObject({
   ...resultFilters,
   external_id: textFilter.optional().describe("The source's own id of the request, if it is not a uuid."),
   overdue: isOrNot.optional().describe('Without a terminal state for longer than STUCK_AFTER_SECONDS.'),
-  contradiction: isOrNot
-    .optional()
-    .describe('A delivery contradicts the stored result. Searches the newest 20,000 flagged.'),
+  contradiction: isOrNot.optional().describe('A delivery contradicts the result. Searches the newest 20,000 flagged.'),
   ids: idsFilter.optional().describe(`Request ids, separated by commas, at most ${maxPageItems}.`),
   ...times,
 })

@@ -89,11 +89,8 @@ function chosenBy(req: Request): Record<string, string> {
 
 function filtersOf(query: Query): DeliveryFilters {
   const filters = parseFilters(deliveryFiltersSchema, query)
-  if (Object.keys(filters).length === 0)
-    throw new InvalidFilterError(
-      'filter',
-      'needs a selection or a filter: go back, and select deliveries or filter them',
-    )
+  const message = 'needs a selection or a filter: go back, and select deliveries or filter them'
+  if (Object.keys(filters).length === 0) throw new InvalidFilterError('filter', message)
   return filters
 }
 
