@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** Longer pause for slow conditions, because frequent checks would slow them down. */
-const soonMs = 200
+/** Checks cost what the condition needs to come true: a pause is a twentieth of the wait so far, within these limits. */
+const [shortestPauseMs, longestPauseMs] = [10, 100]
 
 /** Waits until `check` answers something other than undefined or false; the last failure tells why it never did. */
 export async function eventually<T>(
@@ -18,7 +18,7 @@ export async function eventually<T>(
     } catch (error) {
       lastError = error
     }
-    await delay(Date.now() - started < soonMs ? 10 : 25)
+    await delay(Math.min(longestPauseMs, Math.max(shortestPauseMs, (Date.now() - started) / 20)))
   }
   throw new Error(`the condition did not come true within ${withinMs} ms`, { cause: lastError })
 }
