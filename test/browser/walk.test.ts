@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { long } from '../chaos/length.ts'
 import { sharedBrowser } from '../support/browser.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { expectAccessible, expectNoOverflow, openPage, phone, shoot } from './support/console.ts'
+import { expectAccessible, expectNoOverflow, openPage, phone } from './support/console.ts'
 import { wideViewport } from './support/lent-pages.ts'
 import { expectNoDeadLinks } from './support/links.ts'
 import { startScene, type Scene } from './support/scene.ts'
@@ -70,23 +70,6 @@ describe('a walk through the console', () => {
       await page.keyboard.press('Escape')
       await page.getByRole('dialog').waitFor({ state: 'hidden' })
     }
-  })
-
-  it("reaches the API documentation, from our own files, in the system's colour scheme", async () => {
-    const page = await openPage(browser, at('/keys'), { colorScheme: 'dark' })
-    await page.getByRole('link', { name: 'API documentation' }).click()
-    await page.getByText('/api/search').first().waitFor()
-    await page.getByText('Open and closed issues, newest first', { exact: true }).click()
-    await page.getByText('Example Value').first().waitFor()
-    const scheme = () => page.evaluate('document.documentElement.className')
-    expect(await scheme()).toBe('dark-mode')
-    if (long) await expectAccessible(page)
-    else await expectAccessible(page, 'colours', '.opblock.is-open')
-    await shoot(page, 'api-docs')
-    await page.emulateMedia({ colorScheme: 'light' })
-    await expect.poll(scheme).toBe('')
-    // The provider's documentation is the same page, and its test looks at the rest.
-    if (long) await expectAccessible(page)
   })
 
   it('shows each page completely, wide and light, then on a phone and dark, with hostile payloads escaped', async () => {

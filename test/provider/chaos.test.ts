@@ -7,7 +7,9 @@ import { quickPictures } from './support/quick-pictures.ts'
 import { startWebhookCatcher } from './support/webhook-catcher.ts'
 
 // Short: each of the two once, and a service of the test makes the pictures.
-const { seconds, credits } = long ? { seconds: 30, credits: 900.5 } : { seconds: 2, credits: 16.5 }
+const { seconds, credits, clients, pauseMs } = long
+  ? { seconds: 30, credits: 900.5, clients: 16, pauseMs: 25 }
+  : { seconds: 2, credits: 16.5, clients: 4, pauseMs: 100 }
 
 it(
   `kill -9 of one of two providers every second for ${seconds} s loses nothing and charges nothing twice`,
@@ -28,7 +30,7 @@ it(
       ...(!long && { catalogFile: await quickPictures(isReady) }),
     })
     const killing = new AbortController()
-    const clients = submitting({ clients: 16, pauseMs: 25, signal: killing.signal })
+    const submitted = submitting({ clients, pauseMs, signal: killing.signal })
     for (let second = 0; second < seconds; second += 1) {
       const victim = sites[second % 2] ?? expect.fail()
       await victim.kill()
@@ -36,7 +38,7 @@ it(
     }
     killing.abort()
     isKilled = true
-    await clients
+    await submitted
     await untilAllEnded(400_000)
     expect(accepted.size).toBeGreaterThan(seconds)
     expect(await lookAtBooks()).toMatchObject({

@@ -4,7 +4,6 @@ import { expect, it, onTestFinished } from 'vitest'
 import { openLaptop, type PortSetting } from '../laptop/support/laptop.ts'
 import { withTestDatabase } from '../support/database.ts'
 
-// start/receiver.test.ts shows PORT.
 const ports: [PortSetting, string, string][] = [
   ['INTERNAL_PORT', '127.0.0.1', 'receiver'],
   ['PROVIDER_PORT', '127.0.0.1', 'all'],
@@ -25,4 +24,19 @@ it.each(ports)('a busy %s: exit 1, and the message names the port and the settin
       .split('\n')
       .filter((line) => line.startsWith('mediadock:')),
   ).toEqual([message])
+})
+
+it('a busy PORT: the same, and no PostgreSQL is left behind', async () => {
+  const laptop = await openLaptop()
+  onTestFinished(laptop.remove)
+  const busy = net.createServer().listen(laptop.ports.PORT, '127.0.0.1')
+  await once(busy, 'listening')
+  onTestFinished(() => void busy.close())
+  const program = laptop.start()
+  expect(await program.exit).toMatchObject({ code: 1 })
+  expect(program.output()).toContain(
+    `mediadock: port ${laptop.ports.PORT} on 0.0.0.0 is in use by another program: set PORT to a free port\n`,
+  )
+  expect(program.output()).not.toMatch(/"level":"(?:warn|error)"|"query"|"stack"/)
+  expect(await laptop.processes()).toEqual([])
 })

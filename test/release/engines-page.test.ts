@@ -9,10 +9,10 @@ import { readCatalog } from '../../src/provider/catalog/current-catalog.ts'
 import { httpEngineSchema } from '../../src/provider/engines/engine-settings.ts'
 import { createHttpEngine } from '../../src/provider/engines/http-engine.ts'
 import { startProcess } from '../platform/support/processes.ts'
+import { fileOf, imagesOf, mediaUrl, temporaryFolder } from '../provider/engines/engine-run.ts'
+import { freePort } from '../provider/support/free-port.ts'
+import { startTestProvider } from '../provider/support/running-provider.ts'
 import { eventually } from '../support/eventually.ts'
-import { fileOf, imagesOf, mediaUrl, temporaryFolder } from './engines/engine-run.ts'
-import { freePort } from './support/free-port.ts'
-import { startTestProvider } from './support/running-provider.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
 const hasPython = await promisify(execFile)('python3', ['--version']).then(

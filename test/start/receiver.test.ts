@@ -1,7 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { once } from 'node:events'
 import fs from 'node:fs/promises'
-import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
 import { pathToFileURL } from 'node:url'
@@ -138,21 +136,6 @@ it('a receiver of other sources alone needs no GENERATION_* setting and lands th
   await fs.writeFile(file, '[]')
   program.kill('SIGHUP')
   await program.says(/contains no source[^\n]*"msg":"the file is invalid or unreadable: keeping the old keys"/)
-})
-
-it('a busy port: exit 1, the message names the port and the setting, and no PostgreSQL is left behind', async () => {
-  const laptop = await openLaptop()
-  onTestFinished(laptop.remove)
-  const busy = net.createServer().listen(laptop.ports.PORT, '127.0.0.1')
-  await once(busy, 'listening')
-  onTestFinished(() => void busy.close())
-  const program = laptop.start()
-  expect(await program.exit).toMatchObject({ code: 1 })
-  expect(program.output()).toContain(
-    `mediadock: port ${laptop.ports.PORT} on 0.0.0.0 is in use by another program: set PORT to a free port\n`,
-  )
-  expect(program.output()).not.toMatch(/"level":"(?:warn|error)"|"query"|"stack"/)
-  expect(await laptop.processes()).toEqual([])
 })
 
 it('an unknown program: exit 2', async () => {

@@ -22,7 +22,6 @@ const longest = [
   'request.test.ts',
   'references.test.ts',
   'laptop.test.ts',
-  'engines-page.test.ts',
   'local-video.test.ts',
   'program.test.ts',
   'generation.test.ts',

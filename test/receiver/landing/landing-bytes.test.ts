@@ -12,7 +12,7 @@ import { createTestWorker } from '../../support/worker.ts'
 
 const mib = 1024 * 1024
 /** More than the process could hold at once. */
-const { failures, heapMb } = long ? { failures: 1100, heapMb: 512 } : { failures: 200, heapMb: 192 }
+const { failures, heapMb } = long ? { failures: 1100, heapMb: 512 } : { failures: 110, heapMb: 96 }
 
 /** Authentic failures whose words take up `bytes`, as they lie there after a burst. */
 async function storeFailures({ sql }: TestDatabase, count: number, bytes: number): Promise<void> {
