@@ -72,9 +72,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const { id } = req.params
     const replay = z.guid().safeParse(id).success ? await findReplay(db, id) : undefined
     const card = replay ? progressCard(replay) : unknownReplay()
-    if (req.query['part'] !== undefined) return sendPage(res, card)
-    const status = replay ? 200 : 404
-    return sendReplayPage(res, card, status)
+    return sendReplayPage(res, card, replay ? 200 : 404)
   })
   return router
 }
@@ -139,12 +137,12 @@ function backTo(query: Query): string {
 const othersNotice = html`<p class="soft">The others were waiting in the inbox already, or this replay was interrupted.
   Replaying them again is safe.</p>`
 
-/** The progress of a replay. The page fetches this card again each second while deliveries wait. */
+/** The progress of a replay. The page fetches itself again each second while deliveries wait. */
 function progressCard(replay: ReplayProgress): Markup {
   const { id, count, requeued, waiting, parked, startedAt, outcomes, failures, query } = replay
-  const again = html`hx-get="/deliveries/replays/${id}?part=1" hx-trigger="every 1s" hx-swap="outerMorph"`
+  const again = html`hx-get="/deliveries/replays/${id}" hx-select="[data-progress]" hx-trigger="every 1s" hx-swap="outerMorph"`
   const ended = requeued - waiting
-  return html`<section class="card" aria-label="Progress" ${waiting > 0 ? again : ''}>
+  return html`<section class="card" aria-label="Progress" data-progress ${waiting > 0 ? again : ''}>
     ${stateOf(replay)} ${chosen(query, count)}
     <progress max="${Math.max(1, requeued)}" value="${ended}">${ended} of ${requeued}</progress>
     ${facts([

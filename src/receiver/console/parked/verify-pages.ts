@@ -1,7 +1,7 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
-import { sendPage, type Markup } from '../../../platform/pages/console-page.ts'
+import type { Markup } from '../../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
 import { confirmation, table } from '../../../platform/pages/parts.ts'
 import { auditedCall } from '../../api/audited-call.ts'
@@ -68,11 +68,10 @@ export function verifyRoutes(console: ConsoleDeps): Router {
   })
   router.get('/parked/verified', async (req, res) => {
     const query = queryOf(req)
-    const result = parseFilters(resultSchema, without(query, 'part', 'open'))
+    const result = parseFilters(resultSchema, without(query, 'open'))
     const ids = result.ids?.split(',').filter((id) => z.guid().safeParse(id).success) ?? []
     const { data: deliveries } = await listDeliveries(db, { ids, limit: maxPageItems })
-    if (query['part'] !== undefined) return sendPage(res, outcome(deliveries, query))
-    return sendConsolePage(console, res, { title: 'Verified again', body: resultPage(result, deliveries, query) })
+    sendConsolePage(console, res, { title: 'Verified again', body: resultPage(result, deliveries, query) })
   })
   return router
 }
@@ -154,8 +153,8 @@ function resultPage(
 /** The outcomes of the accepted webhooks, fetched again while some still wait. */
 function outcome(deliveries: readonly DeliveryEntry[], query: Query): Markup {
   const waiting = deliveries.filter(({ state }) => state === 'pending').length
-  const again = linkTo('/parked/verified', { ...without(query, 'open'), part: '1' })
-  return html`<section class="card" aria-label="What was accepted" ${waiting > 0 ? html`hx-get="${again}" hx-trigger="every 1s" hx-swap="outerMorph"` : ''}>
+  const again = linkTo('/parked/verified', without(query, 'open'))
+  return html`<section class="card" aria-label="What was accepted" data-accepted ${waiting > 0 ? html`hx-get="${again}" hx-select="[data-accepted]" hx-trigger="every 1s" hx-swap="outerMorph"` : ''}>
     <p>${waiting > 0 ? `${number(waiting)} of ${number(deliveries.length)} still wait to land…` : `All have ended: ${ends(deliveries)}.`}</p>
     ${deliveries.length === maxIdsInAddress ? html`<p class="soft">The first ${maxIdsInAddress} deliveries.</p>` : ''}
     ${deliveriesTable('What was accepted', deliveries, { empty: 'They have been pruned since.' })}
