@@ -34,11 +34,14 @@ export async function withReceiver<T>(env: ProcessEnvironment, work: (given: Wit
   }
 }
 
-/** Reads from the provider, within the budget of the keys. */
+/**
+ * Reads from the provider, within the budget of the keys. The keys of a command may be wrong, so an answer to them does
+ * not pause the keys of the same names in a running receiver.
+ */
 export function providerReadsOf({ db, settings, interrupted: cut }: WithReceiver): ProviderReads {
   const { keys, fetchRatePerMinute, generationApiUrl: baseUrl } = settings
   const client = createSourceClient({ baseUrl, fetch, clock: () => new Date() })
-  const asking = { keys: () => keys, fetchRatePerMinute, calls: notCounted, cut }
+  const asking = { keys: () => keys, fetchRatePerMinute, calls: notCounted, cut, keyEffect: () => 'none' as const }
   return createProviderReads({ db, client, time: postgresTime, logger: createLogger('silent'), ...asking })
 }
 

@@ -18,7 +18,7 @@ import { createSetAside } from './reconciling/rests.ts'
 import { pollMs, type RunningSlice } from './slice.ts'
 import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import { noteStart, writeMinutes } from './upkeep/minutes.ts'
-import { pruneOnce } from './upkeep/retention.ts'
+import { pruneOnce, pruningTime } from './upkeep/retention.ts'
 
 export type Background = ReturnType<typeof startBackground>
 
@@ -201,14 +201,14 @@ function startSchedules(deps: BackgroundDeps, polling: PollingDeps) {
 }
 
 async function pruneAll(
-  { settings, db, time, logger, slices, signal }: BackgroundDeps,
+  { settings, db, time, clock, logger, slices, signal }: BackgroundDeps,
   retention: ReturnType<typeof createStreak>,
 ) {
   const prunes = slices.flatMap(({ name, prune }) =>
     prune ? [{ name, prune: (at: { now: Date; signal: AbortSignal }) => prune({ db, settings, ...at }) }] : [],
   )
   const pruneNow = async () => {
-    const now = await readTime(db, time)
+    const now = await pruningTime(db, time, clock)
     await pruneOnce({ db, retentionDays: settings.retentionDays, prunes, clock: () => now, logger }, signal)
   }
   await pruneNow().then(retention.succeeded, (error: unknown) => {

@@ -2,6 +2,7 @@ import { HttpError } from '../../platform/http/http.ts'
 import { jsonOf } from '../../platform/json-text.ts'
 import { usableKey, type GenerationKey } from '../domain/keys.ts'
 import type { Api } from '../domain/source.ts'
+import type { KeyEffect } from './key-health.ts'
 import { callSource, noCallLeft, type CallingDeps } from './source-call.ts'
 
 /** A read-only call to the default source: its catalog, a model, an estimate or the account. */
@@ -14,7 +15,8 @@ type ReadOutcome =
   | ({ kind: 'answered' | 'unauthorized' | 'rate_limited' } & ReadAnswer)
   | { kind: 'invalid'; detail: string }
 
-export type ProviderReadsDeps = CallingDeps & { cut: AbortSignal }
+/** `keyEffect`: replaces the effect of an answer on the health of its key. */
+export type ProviderReadsDeps = CallingDeps & { cut: AbortSignal; keyEffect?: () => KeyEffect }
 
 export type ProviderReads = (read: ProviderRead, keyName: string | undefined) => Promise<ReadAnswer>
 
@@ -55,6 +57,7 @@ async function answerTo(deps: ProviderReadsDeps, read: ProviderRead, key: Genera
     purpose: 'submitting',
     call: (api) => readFrom(api, read),
     signal: deps.cut,
+    ...(deps.keyEffect && { keyEffect: deps.keyEffect }),
     factsOf: (of) => ({
       path: read.path,
       ...('status' in of ? { outcome: String(of.status) } : { outcome: 'unreachable', detail: of.detail }),

@@ -3,6 +3,7 @@ import { statementRows } from '../../platform/postgres/at-most.ts'
 import { type Column, sql, type SQL, type Table } from '../../platform/postgres/drizzle.ts'
 import { faultOf, one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { readTime, type SharedTime } from '../../platform/postgres/time.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { unreadableReasons } from '../domain/report.ts'
@@ -63,6 +64,12 @@ async function dropDays({ db, logger }: RetentionDeps, cutoff: Date, signal: Abo
   if (days.left > 0)
     logger.warn(days, 'partitions of the arrival log are locked, perhaps by a dump: the next run tries to drop them')
   return days.dropped
+}
+
+/** Returns the earlier time of Postgres and this host, so that retention deletes nothing early if one is ahead. */
+export async function pruningTime(db: Database, time: SharedTime, clock: () => Date): Promise<Date> {
+  const theirs = await readTime(db, time)
+  return new Date(Math.min(theirs.getTime(), clock().getTime()))
 }
 
 /** Returns the cutoff: older rows are deleted. */

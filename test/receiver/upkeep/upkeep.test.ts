@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { sql } from '../../../src/platform/postgres/drizzle.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { verifyQuarantine } from '../../../src/receiver/on-call/verify-quarantine.ts'
 import { ensurePartitions } from '../../../src/receiver/upkeep/arrival-partitions.ts'
-import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
+import { pruneOnce, pruningTime } from '../../../src/receiver/upkeep/retention.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
@@ -207,6 +208,16 @@ describe('retention', () => {
     expect(await database.sql`select from mediadock.feed_entries where position = 1`).toHaveLength(0)
     await database.sql`drop table public.theirs`
     await database.sql`delete from mediadock.deliveries where webhook_id = 'referred to'`
+  })
+
+  it.each([
+    ['this host', 0, 400],
+    ['Postgres', 400, 0],
+  ])('deletes nothing early if the clock of %s is ahead', async (_whose, theirDays, ourDays) => {
+    const theirTime = () => sql`now() + make_interval(days => ${theirDays})`
+    const ours = () => new Date(Date.now() + ourDays * 86_400_000)
+    const now = await pruningTime(receiver.deps.db, theirTime, ours)
+    expect(now.getTime()).toBeLessThan(Date.now() + 60_000)
   })
 
   it('deletes places in the queue whose delivery is gone, and no other one', async () => {
