@@ -168,7 +168,7 @@ export const idempotencyKeys = provider.table(
     key: uuid().notNull(),
     fingerprint: bytea().notNull(),
     request_id: uuid().notNull(),
-    /** Written only by the previous version. */
+    /** The queue position in the first answer, for retries. */
     submitted_position: integer(),
     created_at: instant().notNull(),
   },

@@ -1,7 +1,8 @@
 import { createNaturalBatch } from '../../platform/natural-batch.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { StatusBody } from '../../wire/schemas.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -22,43 +23,84 @@ export type StatusReader = (question: StatusQuestion) => Promise<StatusBody | nu
 
 /** Reads statuses for all callers of this process. Concurrent calls share a statement. */
 export function createStatusReader(db: Database): StatusReader {
-  return createNaturalBatch({ answerAll: (questions) => readStatuses(db, questions) })
+  const views: QueueViews = new Map()
+  return createNaturalBatch({ answerAll: (questions) => readStatuses(db, views, questions) })
 }
 
-/**
- * The part of a queue that is walked for positions: a few milliseconds. Later requests have this position. At half,
- * more of them have no position of their own; at double, a statement takes twice as long.
- */
-export const walkedRequests = 10_000
+/** The waiting requests of an environment as this process last read them, in serving order. */
+type QueueView = { turns: number[]; seqs: number[]; isUsableUntilMs: number }
+export type QueueViews = Map<Environment, QueueView>
+
+type Found = RowOf<typeof schema.requests, 'id' | 'environment' | 'status' | 'progress' | 'logs' | 'turn' | 'seq'> & {
+  n: number
+}
+type Walked = { n: null; environment: Environment; turns: number[]; seqs: number[] }
 
 /**
  * Reads state, position and progress of requests (spec, Generation request) in one statement. Position 0 is served
- * next.
+ * next. The same statement walks the queue for positions. A queue of up to 500 is walked by each statement. Positions
+ * in a longer one are reused for two seconds, or for twenty times the duration of the statement if that is longer.
+ * States are always current.
  */
-export async function readStatuses(db: Database, questions: readonly StatusQuestion[]): Promise<(StatusBody | null)[]> {
+export async function readStatuses(
+  db: Database,
+  views: QueueViews,
+  questions: readonly StatusQuestion[],
+): Promise<(StatusBody | null)[]> {
+  const startedMs = performance.now()
+  const environments = [...new Set(questions.map(({ environment }) => environment))]
+  const walked = environments.filter((environment) => startedMs >= (views.get(environment)?.isUsableUntilMs ?? 0))
+  const rows = await db.execute<Found | Walked>(statement(questions, walked))
+  const usableMs = Math.max(2000, 20 * (performance.now() - startedMs))
+  const found: Found[] = []
+  for (const row of rows) {
+    if (row.n !== null) found.push(row)
+    else views.set(row.environment, { ...row, isUsableUntilMs: row.turns.length <= 500 ? 0 : startedMs + usableMs })
+  }
+  const answers: (StatusBody | null)[] = questions.map(() => null)
+  for (const { n, id, environment, status, progress, logs, turn, seq } of found) {
+    const view = views.get(environment)
+    const place = view && turn !== null && status === 'IN_QUEUE' ? placeOf(view, Number(turn), Number(seq)) : null
+    answers[n - 1] = { request_id: id, status, queue_position: place, progress, logs }
+  }
+  return answers
+}
+
+/** Counts the requests of the view that are served before this one: by turn, then by arrival. */
+function placeOf({ turns, seqs }: QueueView, turn: number, seq: number): number {
+  let low = 0
+  let high = turns.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    const isBefore = turns[middle] === turn ? (seqs[middle] ?? 0) < seq : (turns[middle] ?? 0) < turn
+    if (isBefore) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+function statement(questions: readonly StatusQuestion[], walked: readonly Environment[]): SQL {
   const column = (pick: (question: StatusQuestion) => string) => sql.param(questions.map(pick))
   // The driver sends every text in a boolean[] as false, so `with_logs` is compared as text.
-  const rows = await db.execute<StatusBody & { n: number }>(sql`
-    with found as (
-      select a.n::int, ${list(r, 'id', 'environment', 'status', 'progress', 'seq')},
-        case when a.with_logs = 'true' then ${r.logs} else '{}' end as logs
-      from unnest(
-        ${column(({ requestId }) => requestId)}::uuid[], ${column(({ accountId }) => accountId)}::text[],
-        ${column(({ environment }) => environment)}::text[], ${column(({ withLogs }) => String(withLogs))}::text[]
-      ) with ordinality as a (id, account_id, environment, with_logs, n)
-      join provider.requests r on ${r.id} = a.id and ${r.account_id} = a.account_id and ${r.environment} = a.environment
-    ), places as (
-      select queue.seq, queue.place
-      from (select distinct environment from found where status = 'IN_QUEUE') asked cross join lateral (
-        select ${requests.seq}, row_number() over (order by ${requests.turn}, ${requests.seq}) - 1 as place
-        from provider.requests where ${requests.status} = 'IN_QUEUE' and ${requests.environment} = asked.environment
-        order by ${requests.turn}, ${requests.seq} limit ${walkedRequests}::int
-      ) queue
-    )
-    select n, id as request_id, status, progress, logs,
-      case when status = 'IN_QUEUE' then coalesce(place, ${walkedRequests}::int)::int end as queue_position
-    from found left join places using (seq)`)
-  const answers: (StatusBody | null)[] = questions.map(() => null)
-  for (const { n, ...status } of rows) answers[n - 1] = status
-  return answers
+  const found = sql`
+    select a.n::int, ${list(r, 'id', 'environment', 'status', 'progress')},
+      case when a.with_logs = 'true' then ${r.logs} else '{}' end as logs,
+      ${r.turn}, ${r.seq}, null::json as turns, null::json as seqs
+    from unnest(
+      ${column(({ requestId }) => requestId)}::uuid[], ${column(({ accountId }) => accountId)}::text[],
+      ${column(({ environment }) => environment)}::text[], ${column(({ withLogs }) => String(withLogs))}::text[]
+    ) with ordinality as a (id, account_id, environment, with_logs, n)
+    join provider.requests r on ${r.id} = a.id and ${r.account_id} = a.account_id and ${r.environment} = a.environment`
+  // One walk fills both lists: an aggregate takes its rows in their order.
+  const queues = sql`
+    select null, null, w.environment, null, null, null, null, null, array_to_json(queue.turns),
+      array_to_json(queue.seqs)
+    from unnest(${sql.param([...walked])}::text[]) as w (environment) cross join lateral (
+      select coalesce(array_agg(q.turn), '{}') as turns, coalesce(array_agg(q.seq), '{}') as seqs from (
+        select ${requests.turn}, ${requests.seq} from provider.requests where ${requests.status} = 'IN_QUEUE'
+          and ${requests.environment} = w.environment
+          order by ${requests.turn}, ${requests.seq}
+      ) q
+    ) queue`
+  return walked.length === 0 ? found : sql`${found} union all ${queues}`
 }

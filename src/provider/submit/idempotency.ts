@@ -37,8 +37,8 @@ function canonicalJson(value: unknown): string {
 
 export type KeyScope = { accountId: string; environment: Environment; key: string }
 
-/** An accepted submit, with the content of its answer. */
-export type Remembered = RowOf<typeof schema.idempotencyKeys, 'request_id'> &
+/** An accepted submit, with the content of its answer. `submitted_position` is null if it was not recorded. */
+export type Remembered = RowOf<typeof schema.idempotencyKeys, 'request_id' | 'submitted_position'> &
   RowOf<typeof schema.requests, 'cost'> & { same: boolean; expired: boolean; queued: boolean }
 
 /** Reads the accepted submit of this key, if it exists. */
@@ -50,21 +50,27 @@ export async function recall(
 ): Promise<Remembered | undefined> {
   const [row] = await db.execute<Remembered>(sql`
     select ${k.request_id}, ${k.fingerprint} = ${fingerprint} as same, ${k.created_at} <= ${cutoff(now)} as expired,
-      ${r.cost}, ${r.turn} is not null as queued
+      ${r.cost}, ${r.turn} is not null as queued, ${k.submitted_position}
     from provider.idempotency_keys k join provider.requests r on ${r.id} = ${k.request_id}
     where ${k.account_id} = ${accountId} and ${k.environment} = ${environment} and ${k.key} = ${key}`)
   return row
 }
 
+/** Records the position of a new request, which is known only after it is queued. */
+export async function rememberPosition(db: Database, scope: KeyScope, position: number): Promise<void> {
+  const set = { submitted_position: position }
+  await db.update(schema.idempotencyKeys).set(set).where(isOf(scope))
+}
+
 /** Deletes an expired key, so that it can be used again. */
-export async function forgetExpiredKey(
-  db: Database,
-  { accountId, environment, key }: KeyScope,
-  now: SQL,
-): Promise<void> {
+export async function forgetExpiredKey(db: Database, scope: KeyScope, now: SQL): Promise<void> {
+  const isExpired = lte(schema.idempotencyKeys.created_at, cutoff(now))
+  await db.delete(schema.idempotencyKeys).where(and(isOf(scope), isExpired))
+}
+
+function isOf({ accountId, environment, key }: KeyScope): SQL | undefined {
   const keys = schema.idempotencyKeys
-  const isThis = and(eq(keys.account_id, accountId), eq(keys.environment, environment), eq(keys.key, key))
-  await db.delete(keys).where(and(isThis, lte(keys.created_at, cutoff(now))))
+  return and(eq(keys.account_id, accountId), eq(keys.environment, environment), eq(keys.key, key))
 }
 
 /** Deletes the oldest expired keys, at most `limit`. Returns their number. */

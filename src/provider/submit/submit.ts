@@ -18,7 +18,7 @@ import { checkReferences } from '../references/reference-links.ts'
 import type { ProviderSettings } from '../settings.ts'
 import { notificationOf } from '../webhooks/notification.ts'
 import { checkWebhookUrl } from '../webhooks/webhook-url.ts'
-import { fingerprintOf, forgetExpiredKey, recall, type Remembered } from './idempotency.ts'
+import { fingerprintOf, forgetExpiredKey, recall, type Remembered, rememberPosition } from './idempotency.ts'
 import { type Submission, writeSubmission } from './submit-statement.ts'
 
 export type SubmitDeps = {
@@ -88,10 +88,30 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
 
 /** Reads the position before waking the worker, which would often claim the request first. */
 async function accepted(deps: SubmitDeps, submission: Submission): Promise<Submitted> {
-  const { completed, environment } = submission
-  const submitted = await answer(deps, { ...submission, queued: completed === undefined })
-  if (completed === undefined) deps.onQueued(environment)
-  return submitted
+  const { requestId, environment, cost } = submission
+  if (submission.completed !== undefined) return answer(deps, requestId, { cost, queued: false, position: 0 })
+  const position = await withDeadline(
+    positionOf(deps, submission),
+    // Part of the caller's ten seconds. The request is accepted by then, with or without its position.
+    5000,
+    'reading the position in the queue',
+  ).catch((error: unknown) => {
+    // The credits are reserved. An answer without the exact position is better than none.
+    deps.logger.warn({ err: error, request_id: requestId }, 'the position of a new request could not be read')
+    return 0
+  })
+  deps.onQueued(environment)
+  return answer(deps, requestId, { cost, queued: true, position })
+}
+
+async function positionOf(
+  { db, statusReader }: SubmitDeps,
+  { requestId, accountId, environment, idempotency }: Submission,
+): Promise<number> {
+  const status = await statusReader({ requestId, accountId, environment, withLogs: false })
+  const position = status?.queue_position ?? 0
+  if (idempotency) await rememberPosition(db, { accountId, environment, key: idempotency.key }, position)
+  return position
 }
 
 type Checked = { input: Input; webhookUrl: string | undefined; idempotency: Submission['idempotency'] }
@@ -149,38 +169,23 @@ async function replay(
   }
   if (!known.same)
     throw new HttpError(409, 'idempotency_key_reuse', 'this Idempotency-Key was used with other parameters')
-  const { request_id: requestId, cost, queued } = known
-  return answer(deps, { ...scope, requestId, cost, queued })
+  const { request_id, cost, queued, submitted_position: position } = known
+  return answer(deps, request_id, { cost, queued, position: position ?? 0 })
 }
 
-type Accepted = Pick<Submission, 'requestId' | 'accountId' | 'environment' | 'cost'> & { queued: boolean }
-
-async function answer(deps: SubmitDeps, { requestId, cost, queued, ...caller }: Accepted): Promise<Submitted> {
-  const url = `${deps.settings.baseUrl}/v1/requests/${requestId}`
+function answer(
+  { settings }: SubmitDeps,
+  requestId: string,
+  { cost, queued, position }: { cost: string; queued: boolean; position: number },
+) {
+  const url = `${settings.baseUrl}/v1/requests/${requestId}`
   return {
     request_id: requestId,
-    status: queued ? 'IN_QUEUE' : 'COMPLETED',
-    queue_position: queued ? await positionOf(deps, { requestId, ...caller }) : 0,
+    status: queued ? ('IN_QUEUE' as const) : ('COMPLETED' as const),
+    queue_position: position,
     status_url: `${url}/status`,
     response_url: url,
     cancel_url: `${url}/cancel`,
     cost: Number(cost),
-  }
-}
-
-/** The place in the queue, 0 for a request that has left it. */
-async function positionOf(
-  { statusReader, logger }: SubmitDeps,
-  { requestId, accountId, environment }: Omit<Accepted, 'cost' | 'queued'>,
-): Promise<number> {
-  const reading = statusReader({ requestId, accountId, environment, withLogs: false })
-  try {
-    // Part of the caller's ten seconds. The request is accepted by then, with or without its position.
-    const status = await withDeadline(reading, 5000, 'reading the position in the queue')
-    return status?.queue_position ?? 0
-  } catch (error) {
-    // The credits are reserved. An answer without the exact position is better than none.
-    logger.warn({ err: error, request_id: requestId }, 'the position of a request could not be read')
-    return 0
   }
 }

@@ -84,7 +84,7 @@ const statements: [string, (db: Database) => Promise<unknown>][] = [
   ['looking up an Idempotency-Key', (db) => recall(db, scope, Buffer.alloc(32), now)],
   [
     'reading a status',
-    (db) => readStatuses(db, [{ requestId: id, accountId: 'a', environment: 'live', withLogs: false }]),
+    (db) => readStatuses(db, new Map(), [{ requestId: id, accountId: 'a', environment: 'live', withLogs: false }]),
   ],
   ['claiming requests', (db) => claimRequests(db, { environment: 'live', limit: 1, leaseSeconds: 1, now })],
   ['recording progress', (db) => recordProgress(db, request, { progress: 1, logLines: [], leaseSeconds: 1, now })],

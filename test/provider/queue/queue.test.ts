@@ -82,7 +82,7 @@ const question = (accountId: string, requestId: string) => ({
   withLogs: false,
 })
 const position = async (account: string, requestId: string) => {
-  const [status] = await readStatuses(provider.deps.db, [question(account, requestId)])
+  const [status] = await readStatuses(provider.deps.db, new Map(), [question(account, requestId)])
   return status?.queue_position ?? null
 }
 
@@ -163,7 +163,7 @@ describe('the queue', () => {
     }
     // Read together they are the same.
     const all = [...positions.keys()].map((id) => question(b.includes(id) ? 'b' : c.includes(id) ? 'c' : 'a', id))
-    const together = await readStatuses(provider.deps.db, [question('b', a[0] ?? ''), ...all])
+    const together = await readStatuses(provider.deps.db, new Map(), [question('b', a[0] ?? ''), ...all])
     expect(together.map((status) => status?.queue_position)).toEqual([undefined, ...positions.values()])
     const served = await serve(11)
     expect(served.map((id) => positions.get(id))).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
