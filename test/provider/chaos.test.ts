@@ -20,14 +20,15 @@ it(
     onTestFinished(catcher.close)
     const urls = [database.url, database.url]
     // Every second picture waits, so that the kills hit running generations too.
-    let isKilled = false
-    const isReady = (_model: string, job: number) => isKilled || job % 2 === 1
+    const killed = Promise.withResolvers<void>()
+    let asked = 0
+    const mayAnswer = () => (++asked % 2 === 0 ? killed.promise : undefined)
     const { sites, accepted, submitting, untilAllEnded, lookAtBooks } = await withProviderSites({
       database,
       urls,
       catcher,
       credits,
-      ...(!long && { catalogFile: await quickPictures(isReady) }),
+      ...(!long && { catalogFile: await quickPictures(mayAnswer) }),
     })
     const killing = new AbortController()
     const submitted = submitting({ clients, pauseMs, signal: killing.signal })
@@ -37,7 +38,7 @@ it(
       await Promise.all([victim.boot(), delay(1000)])
     }
     killing.abort()
-    isKilled = true
+    killed.resolve()
     await submitted
     await untilAllEnded(400_000)
     expect(accepted.size).toBeGreaterThan(seconds)

@@ -22,9 +22,9 @@ async function drive(count: number, parallel: number, one: (index: number) => Pr
 describe(`${submits} mixed submits over ${connections} connections with balances that run dry`, () => {
   it('leave a ledger that sums to zero, no negative balance, and each request settled or refunded once', async () => {
     // No edit ends before it is canceled.
-    let allSubmitted = false
-    const isReady = (model: string) => allSubmitted || model !== 'aurora-image-edit'
-    const { catalog } = readCatalog(long ? undefined : await quickPictures(isReady))
+    const allSubmitted = Promise.withResolvers<void>()
+    const mayAnswer = (path: string) => (path.endsWith('/edits') ? allSubmitted.promise : undefined)
+    const { catalog } = readCatalog(long ? undefined : await quickPictures(mayAnswer))
     const provider = await startTestProvider({ catalog: catalog ?? expect.fail() })
     onTestFinished(provider.stop)
     const accounts = ['north', 'east', 'south', 'west']
@@ -75,7 +75,7 @@ describe(`${submits} mixed submits over ${connections} connections with balances
       accepted.add(answer.body.request_id)
       if (cancel) await cancelRequest(provider.deps, answer.body.request_id).catch(() => {})
     })
-    allSubmitted = true
+    allSubmitted.resolve()
     expect(broken).toEqual([])
     for (const status of [200, 402, 404, 422]) expect(seen.get(status)).toBeGreaterThan(0)
 

@@ -9,7 +9,7 @@ import { withReceiverProcess, type ReceiverProcess } from '../chaos/receiver-pro
 import { inTable } from '../chaos/table.ts'
 import { startProcess, type TestProcess } from '../platform/support/processes.ts'
 import { startEngineStand } from '../provider/engines/engine-stand.ts'
-import { picture, sendJson } from '../provider/engines/engine-stand.ts'
+import { picture, sendJson } from '../provider/engines/images-service.ts'
 import { freePort } from '../provider/support/free-port.ts'
 import { startTestProvider } from '../provider/support/running-provider.ts'
 import { preferredServer, withTestDatabase } from '../support/database.ts'

@@ -97,6 +97,7 @@ const modelSchema = z
       modelOf('local-image-with-original'),
       modelOf('local-video'),
       modelOf('local-audio'),
+      modelOf('openai-images'),
       modelOf('http'),
     ],
     { error: ({ code }) => (code === 'invalid_union' ? `must be one of ${engineNames}` : undefined) },

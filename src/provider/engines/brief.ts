@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { z } from 'zod'
 import { EngineError, type EngineJob } from './engine.ts'
 
-/** The input keys that the local engines understand. */
+/** The input keys that the local engines and openai-images understand. */
 const briefSchema = z.object({
   prompt: z.string().default(''),
   aspect_ratio: z.string().optional(),

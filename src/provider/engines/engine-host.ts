@@ -65,7 +65,7 @@ export function createEngineHost({ ffmpegPath, logger }: { ffmpegPath?: string |
   }
   const start = (): ChildProcess => {
     const started = fork(script, ffmpegPath === undefined ? [] : [ffmpegPath], {
-      // Drawing takes 20 MB of heap, and the largest answer of a remote engine briefly takes 400 MB. Pixels are
+      // Drawing takes 20 MB of heap, and the largest answer of an image service briefly takes 200 MB. Pixels are
       // outside the heap and have separate limits (reference-picture.ts).
       execArgv: ['--max-old-space-size=512'],
       env: Object.fromEntries(Object.entries(process.env).filter(([name]) => passedOn.test(name))),

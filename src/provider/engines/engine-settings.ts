@@ -1,10 +1,33 @@
 import { z } from 'zod'
 
+const engineUrl = z
+  .url({ protocol: /^https?$/, error: 'must be an http or https URL' })
+  .transform((url) => url.replace(/\/+$/, ''))
+
+/** An endpoint that implements the OpenAI images API: `POST {url}/images/generations`. */
+export const openAiImagesSchema = z.strictObject({
+  url: engineUrl,
+  api_key: z.string().min(1).optional(),
+  model: z.string().min(1),
+  /** How the answer contains the picture. `omit` sends no response_format, for endpoints that refuse the field. */
+  response_format: z.enum(['b64_json', 'url', 'omit']).default('b64_json'),
+  /** Sizes that the endpoint accepts. The closest shape is ordered. Without `sizes`, the exact size is ordered. */
+  sizes: z
+    .array(z.string().regex(/^[1-9]\d{1,3}x[1-9]\d{1,3}$/, 'must look like 1024x1024'))
+    .min(1)
+    .optional(),
+  /** Pictures per call. Larger orders are split into several calls. */
+  max_images_per_call: z.int().min(1).max(10).default(10),
+  /** Deadline of a whole job, with all calls and downloads. Less than the 300 s after which fetch gives up. */
+  timeout_seconds: z.number().positive().max(280).default(180),
+  /** Size limit of one answer or one downloaded picture. */
+  max_answer_bytes: z.int().min(1024).max(268_435_456).default(67_108_864),
+})
+export type OpenAiImagesSettings = z.infer<typeof openAiImagesSchema>
+
 /** A team's own engine, which implements the protocol of docs/engines.md: `POST {url}`. */
 export const httpEngineSchema = z.strictObject({
-  url: z
-    .url({ protocol: /^https?$/, error: 'must be an http or https URL' })
-    .transform((url) => url.replace(/\/+$/, '')),
+  url: engineUrl,
   api_key: z.string().min(1).optional(),
   /** Deadline of a whole job with its transfers. Less than the 15 minutes that a generation may take. */
   timeout_seconds: z.number().positive().max(840).default(600),
@@ -32,6 +55,7 @@ export const engineKinds = {
   'local-image-with-original': { types: ['image'], settings: none },
   'local-video': { types: ['video'], settings: none },
   'local-audio': { types: ['audio'], settings: none },
+  'openai-images': { types: ['image'], settings: openAiImagesSchema.omit({ api_key: true }).extend(tokenPlace) },
   http: { types: ['image', 'video', 'audio'], settings: httpEngineSchema.omit({ api_key: true }).extend(tokenPlace) },
 } as const
 

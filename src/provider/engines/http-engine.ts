@@ -4,6 +4,7 @@ import { z } from 'zod'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Output } from '../../wire/schemas.ts'
 import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
+import { base64Overhead, type BoundedAnswer, boundedFetch } from './bounded-fetch.ts'
 import type { HttpEngineSettings } from './engine-settings.ts'
 import { type Engine, EngineError, type EngineJob, isDiscarded, type Report } from './engine.ts'
 import { type RemoteOutput, remoteOutputSchema, storeRemoteMedia, unusable } from './remote-media.ts'
@@ -12,8 +13,6 @@ import { type RemoteOutput, remoteOutputSchema, storeRemoteMedia, unusable } fro
 const transferTimeoutMs = 300_000
 /** An answer about a job, besides its outputs. At half, long logs fail the job; at double, nothing is gained. */
 const jobAnswerBytes = 262_144
-/** The factor from the bytes of outputs to an answer with them: base64 adds a third, and JSON a little. */
-const base64Overhead = 1.4
 
 const acceptedSchema = z.object({ url: z.string().min(1) })
 
@@ -162,7 +161,7 @@ async function call(
   { settings, signal }: Pick<Run, 'settings' | 'signal'>,
   url: string,
   options: Call,
-): Promise<Answer> {
+): Promise<BoundedAnswer> {
   const { init, timeoutMs, maxBytes, isOwn = true } = options
   const pauses = { baseMs: settings.poll_seconds * 1000, capMs: 10_000 }
   for (let attempt = 1; ; attempt += 1) {
@@ -178,33 +177,13 @@ async function call(
       lastFailure = reasonOf(answer)
     } catch (error) {
       signal.throwIfAborted()
-      if (error instanceof EngineError) throw error
+      if (error instanceof EngineError && !error.transient) throw unusable(error)
       lastFailure = error
     }
     if (attempt === 6)
       throw new EngineError('the engine is busy or cannot be reached', { cause: lastFailure, transient: true })
     await delay(jitteredPauseMs(attempt, pauses, Math.random), undefined, { signal })
   }
-}
-
-type Exchange = { url: string; init: RequestInit; signal: AbortSignal; maxBytes: number }
-type Answer = { status: number; body: Buffer }
-
-/**
- * Makes one HTTP exchange whose answer takes at most `maxBytes` of memory. Does not follow redirects, which could lead
- * to any host.
- */
-async function boundedFetch({ url, init, signal, maxBytes }: Exchange): Promise<Answer> {
-  const response = await fetch(url, { ...init, signal, redirect: 'manual' })
-  const chunks: Uint8Array[] = []
-  let total = 0
-  for await (const chunk of response.body ?? []) {
-    total += chunk.byteLength
-    // Leaving the loop cancels the body and its connection.
-    if (total > maxBytes) throw unusable(`it answered with more than ${maxBytes} bytes`)
-    chunks.push(chunk)
-  }
-  return { status: response.status, body: Buffer.concat(chunks) }
 }
 
 /** Cancels on a best-effort basis. An unreachable engine finishes the job in vain. */
@@ -232,6 +211,6 @@ function failure(reason: string): EngineError {
   return new EngineError('the engine failed', { cause: new Error(reason) })
 }
 
-function reasonOf({ status, body }: Answer): Error {
+function reasonOf({ status, body }: BoundedAnswer): Error {
   return new Error(`it answered ${status}: ${body.toString('utf8', 0, 1000)}`)
 }

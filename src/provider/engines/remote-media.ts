@@ -1,10 +1,10 @@
-import sharp from 'sharp'
 import { z } from 'zod'
 import { contentTypeOf } from '../../platform/media-type.ts'
 import type { Output } from '../../wire/schemas.ts'
 import type { EngineChoice } from '../domain/engine-choice.ts'
 import { EngineError, type EngineJob } from './engine.ts'
 import { mediaTypes, storeMedia } from './media-store.ts'
+import { type ReceivedPicture, receivePicture } from './received-picture.ts'
 
 /** An answer of a remote engine that breaks the protocol or a limit. The reason is only logged. */
 export function unusable(reason: string | Error): EngineError {
@@ -34,8 +34,7 @@ export async function storeRemoteMedia(
   if (type === 'image') {
     const images = []
     for (const [at, output] of outputs.entries()) {
-      const bytes = await fetchBytes(output)
-      const { format, width, height } = await readPicture(bytes)
+      const { bytes, format, width, height } = await pictureOf(await fetchBytes(output))
       images.push({ url: await storeMedia(job, `image-${at}`, format, bytes), width, height })
     }
     return { images }
@@ -52,24 +51,11 @@ export async function storeRemoteMedia(
   return { video: { url: await storeClip('video', job, await fetchBytes(first)), width, height, duration } }
 }
 
-const pictureFormats = ['png', 'webp', 'jpg'] as const
-
-/**
- * Checks that the bytes are a complete PNG, WebP or JPEG, detected by content, and returns its true size. Refuses
- * anything else, especially SVG and HTML, because stored files are served from our host.
- */
-async function readPicture(bytes: Buffer) {
-  const type = contentTypeOf(bytes)
-  const format = pictureFormats.find((each) => mediaTypes[each] === type)
-  if (format === undefined) throw unusable('it sent a file that is not a PNG, WebP or JPEG')
+async function pictureOf(bytes: Buffer): Promise<ReceivedPicture> {
   try {
-    const picture = sharp(bytes, { limitInputPixels: 67_108_864, failOn: 'truncated' })
-    const { autoOrient } = await picture.metadata()
-    // The header proves little, so this decodes every row.
-    await picture.clone().resize(8, 8).raw().toBuffer()
-    return { format, width: autoOrient.width, height: autoOrient.height }
-  } catch (cause) {
-    throw unusable(new Error('it sent a damaged picture', { cause }))
+    return await receivePicture(bytes)
+  } catch (error) {
+    throw error instanceof EngineError ? unusable(error) : error
   }
 }
 

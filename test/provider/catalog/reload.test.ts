@@ -10,7 +10,7 @@ import { withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { temporaryFolder } from '../engines/engine-run.ts'
 import { startEngineStand } from '../engines/engine-stand.ts'
-import { picture, sendJson } from '../engines/engine-stand.ts'
+import { picture, sendJson } from '../engines/images-service.ts'
 import { call, testSettings } from '../support/running-provider.ts'
 
 type Written = { price: number; url: string; tokenFile: string; slug?: string }

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import http from 'node:http'
-import sharp from 'sharp'
 import { onTestFinished } from 'vitest'
+import { sendJson } from './images-service.ts'
 
 type Part = { text: string; type: string }
 type Started = { requestId: string; job: Record<string, unknown>; parts: Map<string, Part> }
@@ -74,18 +74,4 @@ async function bodyOf(request: http.IncomingMessage): Promise<Buffer> {
   const chunks: Buffer[] = []
   for await (const chunk of request) chunks.push(chunk)
   return Buffer.concat(chunks)
-}
-
-export function sendJson(response: http.ServerResponse, body: unknown, status = 200): void {
-  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body))
-}
-
-/** A picture of one colour, as an engine would make it. */
-export async function picture(
-  format: 'png' | 'jpeg' | 'webp',
-  { width = 96, height = 64, shade = 120 } = {},
-): Promise<Buffer> {
-  return sharp({ create: { width, height, channels: 3, background: { r: shade, g: 40, b: 90 } } })
-    .toFormat(format)
-    .toBuffer()
 }

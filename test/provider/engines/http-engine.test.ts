@@ -6,7 +6,8 @@ import { httpEngineSchema } from '../../../src/provider/engines/engine-settings.
 import { type EngineJob, EngineError, EngineStop } from '../../../src/provider/engines/engine.ts'
 import { createHttpEngine } from '../../../src/provider/engines/http-engine.ts'
 import { audioOf, fileOf, filesBelow, imagesOf, mediaUrl, temporaryFolder, videoOf } from './engine-run.ts'
-import { type Look, picture, sendJson, startEngineStand } from './engine-stand.ts'
+import { type Look, startEngineStand } from './engine-stand.ts'
+import { picture, sendJson } from './images-service.ts'
 
 const requestId = '0d0c5c3e-2f1b-4c3a-9d2e-000000000001'
 // A brand that few tables know: engines may send any.
@@ -165,7 +166,7 @@ describe('the outputs of a job', () => {
       'a page as a picture',
       'image',
       done(inBase64(Buffer.from('<html>'))),
-      'it sent a file that is not a PNG, WebP or JPEG',
+      'the image service sent a file that is not a PNG, WebP or JPEG',
     ],
     [
       'a sound as a video',

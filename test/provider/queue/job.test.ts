@@ -1,10 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import { pino } from 'pino'
-import { expect, it, onTestFinished, vi } from 'vitest'
+import { afterAll, expect, it, onTestFinished, vi } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
 import { timeOf } from '../../../src/platform/postgres/time.ts'
 import type { EngineChoice } from '../../../src/provider/domain/engine-choice.ts'
 import { badEndingOf, type Faults } from '../../../src/provider/domain/faults.ts'
+import { createEngineHost } from '../../../src/provider/engines/engine-host.ts'
 import { createRemoteEngine } from '../../../src/provider/engines/registry.ts'
 import { cancelRequest, createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
 import { type JobDeps, runJob } from '../../../src/provider/queue/job.ts'
@@ -13,42 +15,36 @@ import { createReferences } from '../../../src/provider/references/references.ts
 import { type Submission, writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { temporaryFolder } from '../engines/engine-run.ts'
-import { type Look, picture, sendJson, startEngineStand } from '../engines/engine-stand.ts'
+import { startEngineStand } from '../engines/engine-stand.ts'
+import { type Answer, picture, sendJson, startImagesService } from '../engines/images-service.ts'
 import { moment } from '../support/time.ts'
 
 const start = Date.parse('2026-01-01T00:00:00Z')
 /** Beyond any pause before another attempt. */
 const pauseMs = 60_000
 
-/** Runs remote engines in this process. */
-const engines: JobDeps['engines'] = {
-  run: (choice, job, report, signal) => (createRemoteEngine(choice, undefined) ?? expect.fail())(job, report, signal),
-}
+/** One engine process for all tests. */
+const engines = createEngineHost({ logger: createLogger('silent') })
+afterAll(engines.close)
 
 type Changes = Partial<Pick<Submission, 'environment' | 'faults' | 'webhookUrl' | 'engine'>> & {
   random?: () => number
   engines?: JobDeps['engines']
 }
 
-const pictureMade = async ({ response }: Look) => {
-  const base64 = (await picture('png')).toString('base64')
-  sendJson(response, { status: 'done', outputs: [{ base64 }] })
-}
-const notAsked = () => expect.fail('no engine is asked')
-
-/** One request whose pictures a remote engine makes; `run` is what one attempt of a worker does. */
+/** One request whose pictures a service makes; `run` is what one attempt of a worker does. */
 async function requestOf(
-  onLook: (look: Look) => void | Promise<void>,
+  answer: Answer,
   { environment = 'live', faults = null, webhookUrl, random = () => 0.5, engines: own, engine: given }: Changes = {},
 ) {
   const database = await withTestDatabase()
   const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: Buffer.alloc(32) })
   onTestFinished(close)
-  const stand = await startEngineStand(onLook)
+  const service = await startImagesService(answer)
   const engine: EngineChoice = given ?? {
-    name: 'http',
+    name: 'openai-images',
     type: 'image',
-    settings: { url: stand.url, poll_seconds: 0.02 },
+    settings: { url: service.url, model: 'm' },
   }
   const lines: string[] = []
   const logger = pino({}, { write: (line: string) => void lines.push(line) })
@@ -88,44 +84,45 @@ async function requestOf(
     return { ...row, balance: Number(account?.['available']) }
   }
   const cancel = () => cancelRequest(deps, id)
-  return { run, cancel, stand, db: deps.db, log: () => lines.join(''), files: () => fs.readdir(job.mediaDir) }
+  return { run, cancel, db: deps.db, log: () => lines.join(''), files: () => fs.readdir(job.mediaDir) }
 }
 
 /** One request of a sandbox key that has these faults. */
 const rehearsalOf = (faults: Faults, drawn: number) =>
-  requestOf(notAsked, { environment: 'sandbox', faults, random: () => drawn })
+  requestOf(() => expect.fail('no service is asked'), { environment: 'sandbox', faults, random: () => drawn })
 
-/** The engine answers so often before an attempt fails. */
-const callsPerRun = 6
-
-it('retries when the engine is busy, and records why', async () => {
-  const { run, stand, log, files } = await requestOf(pictureMade)
-  for (let call = 1; call <= callsPerRun; call += 1)
-    stand.instead.push((response) => sendJson(response, { error: 'come back, says the whisperer' }, 503))
+it('retries when the service is busy, and records why', async () => {
+  let calls = 0
+  const { run, log, files } = await requestOf(async ({ response }) => {
+    calls += 1
+    if (calls === 1) return sendJson(response, { error: 'come back, says the whisperer' }, 503)
+    sendJson(response, { data: [{ b64_json: (await picture('png')).toString('base64') }] })
+  })
   expect(await run()).toEqual({ status: 'IN_PROGRESS', attempts: 1, error_message: null, balance: 6 })
-  expect(log()).toContain('it answered 503')
+  expect(log()).toContain('the image service answered 503')
   expect(log()).toContain('generation will be retried')
   expect(await run()).toEqual({ status: 'COMPLETED', attempts: 2, error_message: null, balance: 6 })
   expect(await files()).toHaveLength(1)
 })
 
-it('fails after three attempts at a busy engine, with a message for the client and a refund', async () => {
-  const { run, stand } = await requestOf(notAsked)
-  for (let call = 1; call <= 3 * callsPerRun; call += 1) stand.instead.push((response) => sendJson(response, {}, 429))
+it('fails after three attempts at a busy service, with a message for the client and a refund', async () => {
+  const { run } = await requestOf(({ response }) => sendJson(response, {}, 429))
   expect(await run()).toMatchObject({ status: 'IN_PROGRESS', attempts: 1 })
   expect(await run()).toMatchObject({ status: 'IN_PROGRESS', attempts: 2 })
   expect(await run()).toEqual({
     status: 'FAILED',
     attempts: 3,
-    error_message: 'the engine is busy or cannot be reached',
+    error_message: 'the image service is busy or failing',
     balance: 10,
   })
 })
 
 it('ends without its webhook if Postgres refuses to store the webhook', async () => {
+  const answer: Answer = async ({ response }) =>
+    sendJson(response, { data: [{ b64_json: (await picture('png')).toString('base64') }] })
   // As it may have been taken by an older release: longer than an entry of an index.
   const host = Array.from({ length: 200 }, () => randomUUID().replaceAll('-', '')).join('.')
-  const { run, log } = await requestOf(pictureMade, { webhookUrl: `https://${host}.example/` })
+  const { run, log } = await requestOf(answer, { webhookUrl: `https://${host}.example/` })
   expect(await run()).toEqual({ status: 'COMPLETED', attempts: 1, error_message: null, balance: 6 })
   expect(log()).toContain('Postgres refused to store the end of a generation')
 })
@@ -133,7 +130,7 @@ it('ends without its webhook if Postgres refuses to store the webhook', async ()
 it('fails with a refund if Postgres refuses to store the result', async () => {
   // A team's engine may send NUL, which JSON allows and Postgres does not.
   const engines = { run: async () => ({ images: [{ url: 'https://media.test/\0.png', width: 1, height: 1 }] }) }
-  const { run } = await requestOf(notAsked, { engines })
+  const { run } = await requestOf(() => expect.fail('no service is asked'), { engines })
   expect(await run()).toEqual({
     status: 'FAILED',
     attempts: 1,
@@ -143,12 +140,13 @@ it('fails with a refund if Postgres refuses to store the result', async () => {
 })
 
 it('fails at once if a retry cannot succeed', async () => {
-  const { run, stand, log } = await requestOf(notAsked)
-  stand.instead.push((response) => sendJson(response, { error: 'no bays, says the whisperer' }, 400))
+  const { run, log } = await requestOf(({ response }) =>
+    sendJson(response, { error: 'no bays, says the whisperer' }, 400),
+  )
   expect(await run()).toEqual({
     status: 'FAILED',
     attempts: 1,
-    error_message: 'the engine refused this input',
+    error_message: 'the image service refused this input',
     balance: 10,
   })
   expect(log()).toContain('says the whisperer')
@@ -166,7 +164,7 @@ it('keeps the output if the connection breaks while the last progress is written
       return { images: [{ url: 'http://127.0.0.1/media/1.png', width: 1, height: 1 }] }
     },
   }
-  const { run, db, log } = await requestOf(notAsked, { engines })
+  const { run, db, log } = await requestOf(() => expect.fail('no service is asked'), { engines })
   expect(await run()).toEqual({ status: 'COMPLETED', attempts: 1, error_message: null, balance: 6 })
   expect(log()).toContain('CONNECTION_CLOSED')
 })
@@ -187,7 +185,7 @@ it('half failed and half canceled cover all requests', () => {
   expect(endings(1, 1)).toEqual(['failed', 'failed', 'failed', 'failed'])
 })
 
-/** One request whose picture an engine on another server makes; it is done once `finish` is called. */
+/** One request whose picture an engine on another server makes, in this process; it is done once `finish` is called. */
 async function remoteRequest() {
   const bytes = await picture('png')
   const looked = Promise.withResolvers<void>()
@@ -200,7 +198,10 @@ async function remoteRequest() {
     )
   })
   const engine: EngineChoice = { name: 'http', type: 'image', settings: { url: stand.url, poll_seconds: 0.05 } }
-  const request = await requestOf(notAsked, { engine })
+  const engines: JobDeps['engines'] = {
+    run: (choice, job, report, signal) => (createRemoteEngine(choice, undefined) ?? expect.fail())(job, report, signal),
+  }
+  const request = await requestOf(() => expect.fail('no service is asked'), { engine, engines })
   return { ...request, stand, looked: looked.promise, finish: () => void (isDone = true) }
 }
 
