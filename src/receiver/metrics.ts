@@ -52,7 +52,7 @@ export function registerGauge(registry: Registry, { name, help, labelNames = [],
   })
 }
 
-/** The reasons of a 503 to a delivery: see accept.ts and webhook.ts. */
+/** The reasons of a 503 to a delivery: see accept.ts, body-reader.ts and webhook.ts. */
 const unavailableReasons = [
   'postgres_failed',
   'postgres_too_slow',

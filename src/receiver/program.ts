@@ -12,7 +12,7 @@ import { openTraces } from './traces/traces.ts'
 /*
  * The most frequent words of this program (all: docs/contributing/words.md):
  *
- *   source      an API whose webhooks come here: the default one, and those of SOURCES_FILE. Two columns `source` mean
+ *   source      an API whose webhooks come here: the default one, and those of SOURCES_FILE. Columns `source` mean
  *               something else: webhook or reconciler (requests), an address (quarantine, known_senders)
  *   inbox       the table of the deliveries to land
  *   land        to write the report of a delivery, or the result of a poll, into its request

@@ -4,8 +4,8 @@ import { DrizzleQueryError } from './drizzle.ts'
 
 /**
  * SQLSTATE classes about the connection (08), the transaction (25, 40) and the server: its resources (53), operators
- * (57), system (58), configuration (F0) and internal errors (XX). All other classes are about the written row,
- * including refusals by another service's trigger or for a missing grant.
+ * (57), system (58), configuration (F0) and internal errors (XX). All other classes count as being about the
+ * written row, also a refusal by another service's trigger, a missing grant, and a missing table or function.
  */
 const aboutTheServer = /^(?:08|25|40|53|57|58|XX|F0)/
 

@@ -104,7 +104,7 @@ export function parseBody(source: Source | undefined, body: Uint8Array): Parsed 
     return unreadable('not_json')
   }
   const parsed = source.kind.parse(json, source.archive)
-  // The id of a hint is visible ASCII (jobIdOf).
+  // The id of a hint is visible ASCII (jobIdPattern).
   if (parsed.kind !== 'report' || !suspectEscape.test(text) || isStorable(parsed.report)) return parsed
   return { kind: 'unreadable', reason: 'not_storable', jobId: parsed.jobId }
 }

@@ -19,7 +19,7 @@ import { mediadock } from './base-schema.ts'
 
 // Tables for on-call engineers. Landing and acknowledging do not read them.
 
-/** One row per poll of a request: see poll-log.ts. */
+/** One row per answered call for a result. A poll makes up to five, with different keys: see poll-log.ts. */
 export const polls = mediadock.table(
   'polls',
   {

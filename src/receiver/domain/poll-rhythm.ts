@@ -55,7 +55,7 @@ export function nextPollAfter({ rhythm, polls, secondsSinceTracked }: Polled, no
 }
 
 /**
- * SQL: the time of the next extra poll of the request `r`. At most one a minute, since the holder of one secret can
+ * SQL: the time of the next extra poll of the request `r` that a delivery causes. At most one a minute, since the holder of one secret can
  * sign any number of deliveries, and anyone can name any number of jobs.
  */
 export const nextExtraPoll = (now: SQL) => sql`greatest(${now}, r.${requests.polled_at} + interval '60 s')`

@@ -56,8 +56,8 @@ export const deliveries = mediadock.table(
       .notNull()
       .default(sql`'{}'`),
     /**
-     * Why the delivery is parked; null otherwise. Set by intake/store.ts, landing/whole-sql.ts, landing/hint.ts and,
-     * after failures, landing/inbox.ts. Cleared by replays and landings, by another key that signs it
+     * Why the delivery is parked; null otherwise. Set by intake/store.ts, landing/whole-sql.ts, landing/hint.ts and
+     * landing/inbox.ts (after failures, or unreadable). Cleared by replays and landings, by another key that signs it
      * (intake/store.ts), and when its request is tracked (submitting/tracking.ts).
      */
     parked_reason: text(),
@@ -173,8 +173,8 @@ export const requests = mediadock.table(
     key_source: text({ enum: ['tracked', 'landed'] }),
     sandbox: boolean(),
     /**
-     * The environment of the landed webhook, where tracking decided `sandbox`; so a value also shows that `sandbox`
-     * came from tracking. Null once the result is confirmed.
+     * The environment of the landed webhook, where tracking or a hint decided `sandbox` before. Null once the result is
+     * confirmed. See landing/rules-sql.ts.
      */
     signed_sandbox: boolean(),
     metadata: jsonb(),
@@ -291,7 +291,7 @@ export const media = mediadock.table(
     content_type: text(),
     sha256: text(),
     archived_at: instant(),
-    /** Why there will be no copy; `removed` after a removal by request. */
+    /** Why there will be no copy; `removed` after a removal by request, `expired` after its retention. */
     archive_error: text(),
   },
   (table) => [primaryKey({ columns: [table.request_id, table.kind, table.position] })],

@@ -8,13 +8,13 @@ import { callSource, healthNotUpdated, type CallingDeps } from './source-call.ts
 
 export type FetcherDeps = CallingDeps & {
   clock: () => Date
-  /** Receives every poll, with its outcome. */
+  /** Receives every answered call, with its outcome. */
   onPolled?: (poll: PollRecord) => void
 }
 
 /**
  * The provider's answer, or why there is none. `no_call`: no call was made, or this process cut it in order to stop.
- * `not_found_yet`: the keys that were tried do not know the request, and another key that may know it was not tried.
+ * `not_found_yet`: a key does not know the request, and another one that may know it had no call or was refused.
  */
 export type ResultAnswer =
   | FetchOutcome
@@ -58,12 +58,13 @@ const maxOthers = 3
  *
  * 1. the named key
  * 2. its stand-in, which is the key that last read a request of the named key
- * 3. up to three others of the environment of the request, in turn from poll to poll. If a key is named, these and
- *    the next take extra calls.
- * 4. those of these three that are of the other environment, since the named key may be wrong or forged: if all keys
+ * 3. of three other keys, which take their turn from poll to poll, those of the environment of the request. If a key is
+ *    named, the three take extra calls.
+ * 4. those of the three that are of the other environment, since the named key may be wrong or forged: if all keys
  *    before answered 404, or if only a sandbox key signed
  *
- * Without a call for the named key, only its stand-in follows. The answer is a 404 only if every key gives one.
+ * Without a call for the named key, only its stand-in follows. The answer is a 404 if every key that this poll tried
+ * gives one; the next poll tries others.
  */
 export function createFetcher(deps: FetcherDeps): Fetcher {
   const breakers = new Map<string | null, SourceBreaker>()

@@ -13,11 +13,17 @@ import { returnPauseMs, unlessRefused } from './returning.ts'
  */
 export async function beforeLanding(deps: LandingDeps, claimed: Claimed, parsed: Parsed): Promise<Report | undefined> {
   if (parsed.kind === 'unreadable') return parkUnreadable(deps, claimed, parsed.reason)
-  const { idempotencyKey, sourceName } = claimed
-  if (idempotencyKey !== undefined) {
-    await deps.join?.({ ...requestIdOf(sourceName, parsed.jobId), idempotencyKey, sourceName })
-  }
+  await joinSubmitOf(deps, claimed, parsed.jobId)
   return parsed.kind === 'report' ? parsed.report : landClaimedHint(deps, claimed, parsed)
+}
+
+/** Ends the submit that the URL of the webhook names, if it names one. */
+export async function joinSubmitOf(
+  { join }: LandingDeps,
+  { idempotencyKey, sourceName }: Pick<Claimed, 'idempotencyKey' | 'sourceName'>,
+  jobId: string,
+): Promise<void> {
+  if (idempotencyKey !== undefined) await join?.({ ...requestIdOf(sourceName, jobId), idempotencyKey, sourceName })
 }
 
 async function parkUnreadable(deps: LandingDeps, claimed: Claimed, reason: UnreadableReason): Promise<undefined> {
@@ -43,6 +49,9 @@ async function landClaimedHint(deps: LandingDeps, claimed: Claimed, hint: Hint):
     if (fault === 'locked') {
       const pauseMs = returnPauseMs(claimed.claims)
       await returnClaims(db, [{ ...claimed, pauseMs }], { now: time(), trouble: 'a lock of another transaction' })
-    } else await retryOrPark(db, { claimed, reason: 'landing_failed', detail: postgresMessage(error), now: time() })
+    } else {
+      const failure = { claimed, reason: 'landing_failed' as const, detail: postgresMessage(error), now: time() }
+      await unlessRefused(deps, claimed, retryOrPark(db, failure))
+    }
   }
 }

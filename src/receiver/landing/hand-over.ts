@@ -9,6 +9,7 @@ import { claimedOnce } from './claimed.ts'
 import { createInFlight } from './in-flight.ts'
 import { claim, inboxLeaseSeconds, renew, retryOrPark, type ClaimedWithBody } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
+import { unlessRefused } from './returning.ts'
 import { landingOfDelivery } from './row-to-write.ts'
 
 type HandOverDeps = LandingDeps &
@@ -105,7 +106,8 @@ async function claimInto(
       // A bug that one body meets must not keep the others of each claim from landing.
       logger.error({ err: error, delivery_id: row.deliveryId }, 'internal error: a claimed delivery could not be read')
       const detail = 'internal error: a claimed delivery could not be read (see the log)'
-      await retryOrPark(db, { claimed: row, reason: 'landing_failed', detail, now: time() })
+      const failure = { claimed: row, reason: 'landing_failed' as const, detail, now: time() }
+      await unlessRefused(deps, row, retryOrPark(db, failure))
     }
   }
   // These need statements before they land, or instead. Meanwhile the rows added above land and are renewed.

@@ -81,7 +81,7 @@ export const written = `
         created_at = coalesce(excluded.created_at, r.created_at),
         completed_at = coalesce(excluded.completed_at, r.completed_at),
         landed_at = coalesce(r.landed_at, excluded.landed_at),
-        -- Kept in addition to the sandbox value that tracking stored, until the provider has decided.
+        -- Kept in addition to the sandbox value that tracking or a hint stored, until the provider has decided.
         signed_sandbox = case when excluded.confirmed_at is null
           and (r.signed_sandbox is not null or (r.landed_at is null and r.sandbox is not null))
           then excluded.sandbox end,
@@ -128,7 +128,7 @@ export const dequeued = `
 
 /**
  * SQL: the detail of an attempt that a replay of many made. It names one that ended a parked delivery, which has
- * `failures` from the start (requeue() in replay.ts), or one after failures.
+ * `failures` from the start (requeue() in requeue.ts), or one after failures.
  */
 export const replayDetail = `case when replay_id is null then null when failures > 0 then 'replayed to its end'
         else 'replay' end`

@@ -8,6 +8,8 @@ import { parseBody } from '../domain/delivery.ts'
 import { environmentsOf, sourceOf } from '../domain/keys.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
 import * as schema from '../domain/schema.ts'
+import { pathIn } from '../domain/webhook-path.ts'
+import { joinSubmitOf } from './before-landing.ts'
 import { landHint } from './hint.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { everyNotification } from './parts-sql.ts'
@@ -43,6 +45,7 @@ export async function replayDelivery(
   const parsed = parseBody(sourceOf(deps.keys(), delivery.sourceName), delivery.body)
   // It stays parked, since this version cannot parse it either.
   if (parsed.kind === 'unreadable') return { replayed: 1, changes: [] }
+  if (!dryRun) await joinSubmitOf(deps, delivery, parsed.jobId)
   if (parsed.kind === 'hint') {
     // It changes no result, only when the request is polled.
     if (!dryRun) await landHint(deps, delivery, parsed)
@@ -84,10 +87,11 @@ async function load(db: Database, id: string) {
       body: d.body,
       parkedReason: d.parked_reason,
       flags: d.flags,
+      headers: d.headers,
     })
     .from(d)
     .where(eq(d.id, id))
-  return row && { ...row, claims: undefined }
+  return row && { ...row, idempotencyKey: pathIn(row.headers).idempotencyKey, claims: undefined }
 }
 
 /** SQL: the values that the view `results` makes from the row `w` of `written`, which has ended, and its media. */

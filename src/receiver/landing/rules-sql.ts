@@ -24,7 +24,7 @@ const environmentIn = (sandbox: string) => `case ${sandbox} when true then 'sand
  *   result_environment   of the key that signed or fetched the result in the row
  *   request_environment  of the request by the order above, or null while it is open
  *
- * The columns by the life of a row. Those that are landed are not confirmed.
+ * The columns by the life of a row. The rows "landed …" are for results that are not confirmed yet.
  *
  *   row                                  sandbox                 signed_sandbox        request_environment
  *   inserted by a service                null                    null                  key_environment

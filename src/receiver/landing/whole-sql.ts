@@ -20,9 +20,12 @@ import { row, verdict } from './rules-sql.ts'
  * parts-sql.ts explains the parts that both statements have, the values (`:now`) and why rows are selected by arrays of
  * one. Parts of this statement alone:
  *
- *   locked        the rows of the requests, which `verdict` judges in their newest version
- *   only_judged   a new version of each unconfirmed row that is only judged
- *   flag_changes  what each rule changes in a delivery: flags, and whether it is parked
+ *   locked         the rows of the requests, which `verdict` judges in their newest version; `seen` has the earlier one
+ *   media_removed  the media that a written request no longer has
+ *   only_judged    a new version of each unconfirmed row that is only judged
+ *   due_again      the deliveries that raced, which stay in the inbox
+ *   discarded      the deliveries that are deleted
+ *   flag_changes   what each rule changes in a delivery: flags, and whether it is parked; `flagged` writes it
  *
  * A landing is `raced`, and runs again, if the row changed after its snapshot. That snapshot is also too old to show
  * the flags that the other landing set. So a landing that only flags or parks its delivery writes a new version of the

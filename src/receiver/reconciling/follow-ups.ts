@@ -43,7 +43,7 @@ export function createFollowUps(deps: PollingDeps) {
   }
 }
 
-/** At half, two requests that callers wait for would spend the extra calls of their key, and others get no progress. */
+/** One awaited request may take all extra calls of its key (10 a minute by default). At half, they are gone sooner. */
 const progressEverySeconds = 3
 
 /**

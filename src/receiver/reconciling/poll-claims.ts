@@ -22,7 +22,8 @@ export type HeldPoll = { request_id: string; claims: number }
  *   request                    next_poll_at                  doubt_poll_at
  *   waits                      its next poll by schedule     its extra poll, or null
  *   claimed, also for extra    the end of the lease          null; `scheduled_at` of the claim keeps the schedule
- *   claim undone               as before the claim           as before the claim
+ *   claim undone               due again, at its old place;  if it was claimed as extra, due again;
+ *                              its schedule if extra         otherwise null
  *   not polled by schedule     null; infinity where lost     its extra poll, or null
  *
  * An extra poll is asked for by a delivery that contradicts the row or is of another environment, by a hint, and by a

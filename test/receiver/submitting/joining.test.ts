@@ -154,6 +154,25 @@ it('a webhook whose URL names no submit, or an unknown one, lands all the same',
   }
 })
 
+it('a replay of a webhook alone ends the submit that its URL names, a dry run does not', async () => {
+  const key = randomUUID()
+  expect((await webhook('pictures', 'job-of-a-replay', `?generation=${key}`)).status).toBe(200)
+  const { requestId } = requestIdOf('pictures', 'job-of-a-replay')
+  await eventually(async () => expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED' }))
+  respond = (res) => json(res, 500, {})
+  await submit({ idempotency_key: key })
+  const [delivery] = await database.sql`select id from mediadock.deliveries where request_id = ${requestId}`
+  const replay = (dryRun: boolean) =>
+    send(`${receiver.internalUrl}api/deliveries/${delivery?.['id']}/replay`, 'POST', {
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ dry_run: dryRun }),
+    })
+  expect((await replay(true)).status).toBe(200)
+  expect(await stateOf(key)).toMatchObject({ state: 'pending', request_id: null })
+  expect((await replay(false)).status).toBe(200)
+  expect(await stateOf(key)).toMatchObject({ state: 'submitted', request_id: requestId })
+})
+
 describe('POST /api/requests', () => {
   const track = async (body: object) => {
     const { status, text } = await send(`${receiver.internalUrl}api/requests`, 'POST', {
