@@ -15,7 +15,7 @@ import { feedFilterQuery, toFeedFilter } from '../queries/result-filter.ts'
 import { addSubscription, isAct, newSubscriptionSchema, subscriptionActs, type SubscriptionTest } from './acts.ts'
 import { listSubscriptions, type Subscription } from './list-subscriptions.ts'
 import { addForm, secretShown, subscriptionsTable } from './subscription-parts.ts'
-import { doing, nameIn } from './subscriptions-api.ts'
+import { auditedAct, nameIn } from './subscriptions-api.ts'
 
 const path = '/subscriptions'
 const resumeSchema = z.object({ from: z.enum(['oldest', 'newest']).optional() })
@@ -58,7 +58,10 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       const { retry_hours, ...filter } = parseFilters(addSchema, fields)
       const wanted = parseFilters(newSubscriptionSchema, { name, url, from, retry_hours, filter: toFeedFilter(filter) })
       const work = () => addSubscription(db, wanted, settings)
-      await show(res, secretShown(await doing(console, req, { via: 'console', word: 'add', name: wanted.name, work })))
+      await show(
+        res,
+        secretShown(await auditedAct(console, req, { via: 'console', word: 'add', name: wanted.name, work })),
+      )
     })
     .get('/subscriptions/:name/roll', (req, res) =>
       ask(req, res, ({ name }) => ({
@@ -87,7 +90,7 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       const { from } = parseFilters(resumeSchema, fieldsOf(req))
       const options = { actor: actorOf(req), from, now: clock(), signal: gone(res) }
       const work = () => subscriptionActs[act](console, name, options)
-      const done = await doing<Done>(console, req, { via: 'console', word: act, name, work })
+      const done = await auditedAct<Done>(console, req, { via: 'console', word: act, name, work })
       if ('secret' in done) return show(res, secretShown({ name, ...done }))
       if ('ok' in done) return show(res, tested(name, done))
       res.redirect(303, path)
