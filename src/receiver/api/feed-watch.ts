@@ -39,6 +39,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
     } catch (error) {
       logger.warn({ err: error }, 'LISTEN failed, polling for changes every second')
       listening = undefined
+      signal.removeEventListener('abort', close)
       close()
     }
   }
