@@ -36,7 +36,7 @@ const drills: Drill[] = [
     },
     alarms: ['wrong_tokens'],
     says: /A client at 127\.0\.0\.1 calls with a wrong INTERNAL_TOKEN, perhaps an old one\. The last call was GET \/api\/stats .* If it is yours, give it the current token\. Its further wrong tokens are answered 429 until \d\d:\d\d:\d\d\./,
-    behind: /127\.0\.0\.1[\s\S]*1 address/,
+    behind: /wrong_tokens · 127\.0\.0\.1/,
   },
   {
     name: 'contradiction',
