@@ -40,7 +40,10 @@ export type Lease<Key extends string> = {
   putOff: (now: SQL, failure: { pauseSeconds: number; trouble: string }) => SQL
   /** For SET: ends the claim of work that is done or given up. The row is not due again unless its time is set. */
   end: SQL
-  /** Extends the claims for which `only` holds, and returns them. Work on the others must stop. */
+  /**
+   * Extends the claims for which `only` holds, and returns them. Work on the others must stop where it may not happen
+   * twice. Landings and polls go on: their ends are fenced.
+   */
   renew: <Held extends Claim<Key>>(db: Database, held: readonly Held[], renewal: Renewal) => Promise<Held[]>
   /** Writes columns of a claimed row. Returns false without writing if another process has claimed the row since. */
   write: (db: Database, claim: Claim<Key>, set: SQL) => Promise<boolean>

@@ -43,7 +43,8 @@ const driverPatch = 'mediadock-2'
  * - Two deadlines: a silent connection is cut, so a frozen server blocks no caller. The server cancels long statements,
  *   so statements of cut connections do not occupy its connections.
  * - No JIT: the planner cannot know how small a batch is, and compiling takes longer than running.
- * - Warnings are enabled, because one of them reports a commit that did not wait for its standby.
+ * - Warnings are enabled, because one of them reports a commit that did not wait for its standby. The patched driver
+ *   makes it an error of the statement. Other notices are dropped.
  * - No plan is kept, because a plan made for small tables would be used for large ones. `keepsPlans` is for statements
  *   whose planning takes longer than running. It turns off sequential scans, so the age of a plan does not matter.
  *

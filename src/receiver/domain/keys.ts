@@ -5,7 +5,7 @@ import { storedName, type Source } from './source.ts'
  * The environment of a key, and of everything that the key signs or tracks. An unknown environment has three forms:
  *
  * - `undefined` in code. A key of the default source shows it by its api_key, so a retired key without one has no known
- *   environment, nor have its requests. Keys of other sources are always live.
+ *   environment. Requests that it tracked before keep theirs. Keys of other sources are always live.
  * - `'unknown'`, stored with a delivery at acceptance. Later changes of the keys do not fill it in.
  * - null in the column `requests.sandbox` while nothing is known.
  */

@@ -2,7 +2,7 @@
  * The outcomes of a poll; `poll_detail` adds to them.
  *
  * - `result`: the provider's result. `running`: not finished.
- * - `not_found`: the provider does not know the request. `lost`: the same, a day after it was tracked.
+ * - `not_found`: the provider does not know the request. `lost`: the same, a day after it was tracked or landed.
  * - `not_found_yet`: the same, and a key that may know the request has not been tried.
  * - `unreachable`, `invalid`: no usable answer.
  * - `unauthorized`, `rate_limited`: no usable answer, in the log `polls`. The request shows `postponed` then.

@@ -43,7 +43,7 @@ export const deliveries = mediadock.table(
     key_name: text().notNull(),
     /** The source that signed; null for the default source. Two sources may send the same webhook id. */
     source_name: text(),
-    /** The environment of the key at acceptance. Later changes of the keys do not change it. */
+    /** The environment of the key at acceptance, or of the key that took the delivery over (intake/store.ts). */
     environment: text({ enum: ['live', 'sandbox', 'unknown'] })
       .notNull()
       .default('unknown'),
@@ -173,7 +173,7 @@ export const requests = mediadock.table(
     key_source: text({ enum: ['tracked', 'landed'] }),
     sandbox: boolean(),
     /**
-     * The environment of the landed webhook, where tracking or a hint decided `sandbox` before. Null once the result is
+     * The environment of the landed webhook, where something else decides `sandbox`. Null once the result is
      * confirmed. See landing/rules-sql.ts.
      */
     signed_sandbox: boolean(),
@@ -196,7 +196,7 @@ export const requests = mediadock.table(
       .notNull()
       .default(sql`now()`),
     landed_at: instant(),
-    /** When the provider's own result was last taken over; null while only a webhook has reported the end. */
+    /** When the provider's own result was taken over; null while only a webhook has reported the end. */
     confirmed_at: instant(),
     /** When the request is polled next by its schedule, or null. During any poll, the end of its lease. */
     next_poll_at: instant(),

@@ -10,7 +10,7 @@ export type Backlog = {
   due: number
   /** How long their polls take within the keys' budgets; 0 if nothing is due. */
   minutes: number
-  /** Results that have landed and are not complete yet. */
+  /** Results that have landed and are not complete yet. Those that are lost are not polled, and not counted. */
   incomplete: number
   /** How many results the keys' budgets can complete per minute, at the submit rate of the last minute. */
   per_minute: number
@@ -40,7 +40,7 @@ export async function readBacklog(
     queue as (select key_name from unnest(array_append(${ours}, '')) as k (key_name)
       union all select key_name from stranger)
     select queue.key_name, ${countInQueue(sql`next_poll_at <= ${at}`, sql`next_poll_at`)} as due,
-      ${countInQueue(sql`landed_at is not null and not media_complete`, sql`next_poll_at`)} as incomplete
+      ${countInQueue(sql`landed_at is not null and not media_complete and next_poll_at < 'infinity'`, sql`next_poll_at`)} as incomplete
     from queue`)
   const withoutTime = await tx.execute<{ key_name: string; due: number }>(sql`
     select key_name, count(*)::int as due from (

@@ -167,7 +167,7 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
       }
       // Also for a row that is refused alone. It is valid, so something in this database refuses it, such as a
       // trigger of an operator. The alert and the line below report it. The provider sends it again, six times in all;
-      // then a poll brings the result.
+      // then only a poll brings the result, of a tracked request.
       for (const { reject } of part) reject(unavailable('postgres_failed', { cause: error }))
       unstored += part.length
       firstError ??= error

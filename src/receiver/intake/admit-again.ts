@@ -9,8 +9,9 @@ import { redacted } from './request-headers.ts'
 export type Quarantined = typeof quarantine.$inferSelect
 
 /**
- * Verifies a quarantined arrival with the present secrets, at the time of its arrival. Returns its delivery; undefined
- * if it is not authentic. admit() of webhook.ts does the same for a request.
+ * Verifies a quarantined arrival with the present secrets. Returns its delivery; undefined if it is not authentic.
+ * admit() of webhook.ts does the same for a request, but judges at the time at which its body was complete. The
+ * quarantine has only the time of arrival.
  */
 export function admitAgain({ arrived_at, headers, body }: Quarantined, keys: Keys): Delivery | undefined {
   const receivedAt = new Date(arrived_at)

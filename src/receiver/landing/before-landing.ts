@@ -2,7 +2,7 @@ import { faultOf, postgresMessage } from '../../platform/postgres/errors.ts'
 import type { Hint, Parsed, Report, UnreadableReason } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import type { Claimed } from './claimed.ts'
-import { landHint } from './hint.ts'
+import { applyHint } from './hint.ts'
 import { park, returnClaims, retryOrPark } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { returnPauseMs, unlessRefused } from './returning.ts'
@@ -14,7 +14,7 @@ import { returnPauseMs, unlessRefused } from './returning.ts'
 export async function beforeLanding(deps: LandingDeps, claimed: Claimed, parsed: Parsed): Promise<Report | undefined> {
   if (parsed.kind === 'unreadable') return parkUnreadable(deps, claimed, parsed.reason)
   await joinSubmitOf(deps, claimed, parsed.jobId)
-  return parsed.kind === 'report' ? parsed.report : landClaimedHint(deps, claimed, parsed)
+  return parsed.kind === 'report' ? parsed.report : applyClaimedHint(deps, claimed, parsed)
 }
 
 /** Ends the submit that the URL of the webhook names, if it names one. */
@@ -38,10 +38,10 @@ async function parkUnreadable(deps: LandingDeps, claimed: Claimed, reason: Unrea
 }
 
 /** Lands a hint. If Postgres refuses, lands it again later, and parks it after five tries. */
-async function landClaimedHint(deps: LandingDeps, claimed: Claimed, hint: Hint): Promise<undefined> {
+async function applyClaimedHint(deps: LandingDeps, claimed: Claimed, hint: Hint): Promise<undefined> {
   const { db, time, logger } = deps
   try {
-    await landHint(deps, claimed, hint)
+    await applyHint(deps, claimed, hint)
   } catch (error) {
     const fault = faultOf(error)
     if (fault === 'server') throw error

@@ -26,7 +26,7 @@ export type HandOver = MemoryRoom &
   Pick<Batches, 'isBehind' | 'idle'> & {
     /**
      * One round: claims due deliveries, as far as there is room, and begins to land them. Unreadable ones are parked
-     * and hints land at once.
+     * and hints are applied at once.
      */
     claimSome: () => Promise<{ claimed: number; more: boolean }>
     /** Renews the claims that are older than half a lease. */
@@ -87,7 +87,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
   }
 }
 
-/** Claims due deliveries and adds those that carry a report. Unreadable ones are parked, and hints land at once. */
+/** Claims due deliveries and adds those that carry a report. Unreadable ones are parked, and hints are applied at once. */
 async function claimInto(
   deps: LandingDeps,
   room: Amount,

@@ -18,7 +18,7 @@ const r = columnsOf(schema.requests, 'r')
  * request of another source is not touched, and the delivery is parked, or deleted if too many of the request are
  * parked already.
  */
-export async function landHint(deps: LandingDeps, delivery: StoredDelivery, { jobId, poll }: Hint): Promise<void> {
+export async function applyHint(deps: LandingDeps, delivery: StoredDelivery, { jobId, poll }: Hint): Promise<void> {
   const { db, time } = deps
   const { sourceName, keyName } = delivery
   const { requestId, externalId } = requestIdOf(sourceName, jobId)

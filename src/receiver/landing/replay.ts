@@ -10,7 +10,7 @@ import { outputOfRow } from '../domain/results-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { pathIn } from '../domain/webhook-path.ts'
 import { joinSubmitOf } from './before-landing.ts'
-import { landHint } from './hint.ts'
+import { applyHint } from './hint.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { everyNotification } from './parts-sql.ts'
 import { isPolledLater } from './requeue.ts'
@@ -48,7 +48,7 @@ export async function replayDelivery(
   if (!dryRun) await joinSubmitOf(deps, delivery, parsed.jobId)
   if (parsed.kind === 'hint') {
     // It changes no result, only when the request is polled.
-    if (!dryRun) await landHint(deps, delivery, parsed)
+    if (!dryRun) await applyHint(deps, delivery, parsed)
     return { replayed: 1, changes: [] }
   }
   const landing = landingOfDelivery(delivery, parsed.report, deps.mediaHosts)

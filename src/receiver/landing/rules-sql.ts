@@ -50,7 +50,8 @@ export const row = `
         from mediadock.requests`
 
 /**
- * The conditions of the rules; null counts as false. `item.environment` is that of the key that signed or fetched the
+ * The conditions of the rules; null counts as false. They are asked in the order of the `case` below: `overrules`, for
+ * example, says only that a voice is stronger. Webhooks of a wrong environment have been ruled out before it. `item.environment` is that of the key that signed or fetched the
  * landing.
  */
 const conditions = (rowChanged: string) => `lateral (select

@@ -26,8 +26,11 @@ export type HeldPoll = { request_id: string; claims: number }
  *                              its schedule if extra         otherwise null
  *   not polled by schedule     null; infinity where lost     its extra poll, or null
  *
- * An extra poll is asked for by a delivery that contradicts the row or is of another environment, by a hint, and by a
- * caller that waits for progress.
+ * During a poll, a landing may overwrite the lease without touching `poll_claims`. So each end of a poll looks at the
+ * row, and never only at what it claimed.
+ *
+ * An extra poll is asked for by a delivery that contradicts the row or is of another environment, also by one that was
+ * parked before, by a hint, and by a caller that waits for progress.
  */
 export const pollLease = leaseOf('r', {
   key: { request_id: requests.request_id },
@@ -69,6 +72,8 @@ type ClaimedRow = RowOf<
     only_sandbox_signed: boolean
     /** At the claim. */
     seconds_since_tracked: number
+    /** Since it was tracked, or landed if that was later. */
+    seconds_unchanged: number
     due_at: string
     /** The provider did not know the request when it was asked last. */
     is_unknown: boolean
@@ -286,7 +291,8 @@ async function claim({ db, time, leases }: ClaimDeps, due: SQL): Promise<Claimed
         r.poll_claims as claims, due.due_at, due.scheduled_at, due.is_extra, due.place,
         r.landed_at is null and coalesce(r.poll_outcome in ('not_found', 'not_found_yet'), false) as is_unknown,
         coalesce(r.key_source = 'landed' and coalesce(r.signed_sandbox, r.sandbox), false) as only_sandbox_signed,
-        extract(epoch from ${now} - r.tracked_at)::float8 as seconds_since_tracked
+        extract(epoch from ${now} - r.tracked_at)::float8 as seconds_since_tracked,
+        extract(epoch from ${now} - greatest(r.tracked_at, r.landed_at))::float8 as seconds_unchanged
     )
     select * from claimed order by place`,
   )

@@ -24,7 +24,7 @@ export type PollingDeps = ClaimDeps &
 
 /**
  * How a poll ended: the kind of its answer (ResultAnswer), but for two. `landed`: its result changed the request for
- * readers; `result` did not. `landing_failed`: Postgres refused the result. After `no_call`, `unauthorized` and
+ * readers; `result` did not, or other landings changed the row at each try. `landing_failed`: Postgres refused the result. After `no_call`, `unauthorized` and
  * `rate_limited` the request keeps its place in the order, after the others it gets a later one.
  */
 export type PollEnd = ResultAnswer['kind'] | 'landed' | 'landing_failed'
@@ -77,7 +77,10 @@ export async function poll(deps: PollingDeps, one: ClaimedPoll, onGranted = () =
   }
 }
 
-/** A request that is still unknown this long after it was tracked is not polled again: the answer will not change. */
+/**
+ * A request that is still unknown this long after it was tracked, or landed, is not polled again: the answer will not
+ * change.
+ */
 const lostAfterSeconds = 86_400
 
 /** Schedules the next poll after an answer without a result. */
@@ -91,7 +94,7 @@ async function pollAgain(
       await reschedule(deps, one, { outcome: answer.kind, status: answer.status })
       return answer.kind
     case 'not_found': {
-      const isLost = one.seconds_since_tracked > lostAfterSeconds
+      const isLost = one.seconds_unchanged > lostAfterSeconds
       await reschedule(deps, one, { outcome: isLost ? 'lost' : answer.kind })
       return answer.kind
     }
@@ -210,13 +213,15 @@ function seen(status: RunningStatus | undefined): SQL {
 
 /**
  * Undoes the claim of a poll that showed nothing about its request: it got no call, or its key was refused or limited.
- * The poll is not counted and keeps its place in the order. An extra poll is not shown as postponed, and the schedule of
- * its request stays.
+ * The poll is not counted and keeps its place in the order. An extra poll is not shown as postponed, and the request gets
+ * its schedule back, unless a landing has set another one meanwhile: then that is due, and the lease is not.
  */
 export function undoClaim(deps: ClaimDeps, one: ClaimedPoll, reason: string): Promise<void> {
   const dueAt = unlessConfirmed(sql`${one.due_at}::timestamptz`)
+  const isLease = sql`r.next_poll_at > ${deps.time()}`
+  const schedule = sql`case when ${isLease} then ${one.scheduled_at}::timestamptz else r.next_poll_at end`
   const place = one.is_extra
-    ? sql`doubt_poll_at = ${dueAt}, next_poll_at = ${unlessConfirmed(sql`${one.scheduled_at}::timestamptz`)}`
+    ? sql`doubt_poll_at = ${dueAt}, next_poll_at = ${unlessConfirmed(schedule)}`
     : sql`next_poll_at = ${dueAt}, polled_at = greatest(${deps.time()}, r.polled_at),
         poll_outcome = 'postponed', poll_detail = ${reason}`
   return end(deps, one, sql`polls = r.polls - 1, ${place}`)

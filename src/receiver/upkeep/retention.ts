@@ -21,9 +21,9 @@ export type RetentionDeps = {
 type Pruned = Record<string, number>
 
 /**
- * Deletes rows older than RETENTION_DAYS: processed deliveries with their attempts, parked ones that no replay can
- * land, the quarantine, the feed, the on-call tables, and the arrival log by whole days. Pending deliveries, parked
- * ones that a replay may still land, and all results stay. Slices delete by their own settings.
+ * Deletes rows older than RETENTION_DAYS: processed deliveries with their attempts, parked ones that could not be used
+ * or were decided (pruneDeliveries), the quarantine, the feed, the on-call tables, and the arrival log by whole days.
+ * Pending deliveries, the other parked ones, and all results stay. Slices delete by their own settings.
  */
 export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
   const now = deps.clock()
@@ -88,7 +88,8 @@ async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Pro
 }
 
 /**
- * Deletes processed deliveries, unusable ones, those of another source, and those parked for their key once the
+ * Deletes processed deliveries, those that could not be used (also for a missing source or archive), those of another
+ * source, and those parked for their key once the
  * provider's result is known. If parked ones were kept forever, the holder of one signing secret could fill the disk.
  */
 async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {

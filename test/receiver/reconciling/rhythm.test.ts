@@ -3,6 +3,8 @@ import { describe, expect, it } from 'vitest'
 import type { ResultAnswer } from '../../../src/receiver/fetching/fetcher.ts'
 import { landingOf } from '../../../src/receiver/landing/row-to-write.ts'
 import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
+import { claimDue } from '../../../src/receiver/reconciling/poll-claims.ts'
+import { poll } from '../../../src/receiver/reconciling/polling.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { parse } from '../../../src/receiver/sources/generation-queue/to-report.ts'
 import { testServers, withTestDatabase, usualServers } from '../../support/database.ts'
@@ -128,5 +130,37 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
     }
     await reconciler.runOnce(deps)
     expect(await sql`select next_poll_at from mediadock.requests`).toEqual([{ next_poll_at: null }])
+  })
+
+  it('a request that landed incomplete during an extra poll without a call: due at once', async () => {
+    const { sql, deps, pauseOf } = await scene(server, () => ({ kind: 'no_call', reason: 'quota' }))
+    const [unlanded, landed] = [randomUUID(), randomUUID()]
+    await sql`insert into mediadock.requests (request_id, key_name, doubt_poll_at)
+      values (${unlanded}, 'live', ${deps.clock()}), (${landed}, 'live', ${deps.clock()})`
+    const { fetchResult } = deps
+    deps.fetchResult = async (lookup) => {
+      if (lookup.requestId === landed)
+        await sql`update mediadock.requests set status = 'FAILED', source = 'webhook', landed_at = ${deps.clock()}, next_poll_at = ${deps.clock()} where request_id = ${landed}`
+      return fetchResult(lookup)
+    }
+    for (const one of await claimDue(deps, { limit: 2, resting: new Set() })) await poll(deps, one)
+    expect(await pauseOf(landed)).toBe(0)
+    expect(await sql`select next_poll_at from mediadock.requests where request_id = ${unlanded}`).toEqual([
+      { next_poll_at: null },
+    ])
+  })
+
+  it('a result that has just landed is not lost, however old its request is', async () => {
+    const { sql, deps, pauseOf } = await scene(server, () => ({ kind: 'not_found' }))
+    const [fresh, old] = [randomUUID(), randomUUID()]
+    const daysAgo = (days: number) => new Date(deps.clock().getTime() - days * 86_400_000)
+    await sql`insert into mediadock.requests (request_id, key_name, status, source, tracked_at, landed_at, next_poll_at)
+      values (${fresh}, 'live', 'FAILED', 'webhook', ${daysAgo(5)}, ${deps.clock()}, ${deps.clock()}),
+        (${old}, 'live', 'FAILED', 'webhook', ${daysAgo(5)}, ${daysAgo(2)}, ${deps.clock()})`
+    expect(await reconciler.runOnce(deps)).toMatchObject({ notFound: 2 })
+    expect(await pauseOf(fresh)).toBeLessThanOrEqual(3600)
+    expect(await sql`select poll_outcome from mediadock.requests where request_id = ${old}`).toEqual([
+      { poll_outcome: 'lost' },
+    ])
   })
 })
