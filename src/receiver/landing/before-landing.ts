@@ -8,8 +8,8 @@ import type { LandingDeps } from './landing-deps.ts'
 import { returnPauseMs, unlessRefused } from './returning.ts'
 
 /**
- * Handles a claimed delivery that is not simply a report: ends the submit that the URL of its webhook names, lands a
- * hint, and parks what this version cannot parse. Returns the report, if there is one to land.
+ * Handles a claimed delivery that is not simply a report: ends the submit that the URL of its webhook names, applies
+ * a hint, and parks what this version cannot parse. Returns the report, if there is one to land.
  */
 export async function beforeLanding(deps: LandingDeps, claimed: Claimed, parsed: Parsed): Promise<Report | undefined> {
   if (parsed.kind === 'unreadable') return parkUnreadable(deps, claimed, parsed.reason)
@@ -37,7 +37,7 @@ async function parkUnreadable(deps: LandingDeps, claimed: Claimed, reason: Unrea
   )
 }
 
-/** Lands a hint. If Postgres refuses, lands it again later, and parks it after five tries. */
+/** Applies a hint. If Postgres refuses, applies it again later, and parks it after five tries. */
 async function applyClaimedHint(deps: LandingDeps, claimed: Claimed, hint: Hint): Promise<undefined> {
   const { db, time, logger } = deps
   try {
