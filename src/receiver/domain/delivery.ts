@@ -7,7 +7,7 @@ import { storedName, type Source } from './source.ts'
 import { isStorable } from './storable.ts'
 
 /** The status of a delivery for each end of a report, in the words of the default source, which sends no CANCELED. */
-const statuses = { COMPLETED: 'OK', FAILED: 'ERROR', CANCELED: 'CANCELED' } as const
+export const deliveryStatuses = { COMPLETED: 'OK', FAILED: 'ERROR', CANCELED: 'CANCELED' } as const
 
 /** An arrival whose signature is valid, or whose source does not sign. */
 export type Admitted = {
@@ -29,7 +29,7 @@ export type Delivery = Omit<Admitted, 'source' | 'timestampSeconds'> & {
   /** See storedName(). */
   sourceName: string | null
   requestId: string | undefined
-  status: (typeof statuses)[Report['status']] | undefined
+  status: (typeof deliveryStatuses)[Report['status']] | undefined
   signedAt: Date
   /** One that is unreadable is parked. */
   parsed: Parsed
@@ -62,7 +62,7 @@ export function toDelivery({ source, timestampSeconds, ...arrived }: Admitted): 
     ...arrived,
     sourceName,
     requestId: jobId === undefined ? undefined : requestIdOf(sourceName, jobId).requestId,
-    status: parsed.kind === 'report' ? statuses[parsed.report.status] : undefined,
+    status: parsed.kind === 'report' ? deliveryStatuses[parsed.report.status] : undefined,
     signedAt: new Date(timestampSeconds * 1000),
     parsed: withoutFiles(parsed),
   }

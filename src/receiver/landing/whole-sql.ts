@@ -1,5 +1,5 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { maxParkedForRequest } from '../domain/delivery.ts'
+import { deliveryStatuses, maxParkedForRequest } from '../domain/delivery.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
 import {
   changed,
@@ -62,6 +62,11 @@ const judging = `'contradiction', 'key_mismatch', 'no_effect'`
 
 /** The output that the view `results` makes of the media that the landing carries. */
 const outputOfMedia = textOf(outputOfRow(sql.raw(`jsonb_to_recordset(verdict.media) as ${medium}`)))
+
+/** The end of a request for each status of a delivery, as the branches of a CASE. */
+const endOfStatus = Object.entries(deliveryStatuses)
+  .map(([end, status]) => `when '${status}' then '${end}'`)
+  .join(' ')
 
 const most = sql.raw(String(maxParkedForRequest))
 
@@ -240,7 +245,7 @@ const flagChanges = `
         d.delivered = outcomes.status as ends_contradiction, null, false
       from outcomes, lateral (
         select id, flags,
-          case status when 'OK' then 'COMPLETED' when 'ERROR' then 'FAILED' else status end as delivered
+          case status ${endOfStatus} end as delivered
         from (
           select id, flags, status, source_name, parked_reason from mediadock.deliveries
           where request_id = outcomes.request_id and outcomes.concerns_all
