@@ -176,6 +176,9 @@ describe('the reconciler', () => {
       // Postgres's clock, to the second.
       return { backlog, atLeast: completeBy - Date.now() - 1000, atMost: completeBy - before + 1000 }
     }
+    // No schedule polls these any more, so they have no time of completion.
+    await database.sql`insert into mediadock.requests (request_id, key_name, status, source, landed_at, next_poll_at, poll_outcome)
+      select gen_random_uuid(), 'live', 'FAILED', 'webhook', now(), 'infinity', 'lost' from generate_series(1, 5)`
     const alone = await estimate()
     expect(alone.backlog).toMatchObject({ due: 17, incomplete: 3 })
     // Three at ten a minute.

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto'
-import { setImmediate } from 'node:timers/promises'
+import { setImmediate, setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
+import { sql } from '../../../src/platform/postgres/drizzle.ts'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../../src/receiver/domain/delivery.ts'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
@@ -104,6 +105,28 @@ describe('while Postgres accepts nothing', () => {
       all.filter((one) => one.status === 'rejected' && one.reason.reason === 'too_much_waiting').length
     expect([refused(await flood), refused(await others)]).toEqual([500, 0])
   })
+})
+
+it('stores no half of a batch that Postgres refused only after its senders were answered', async () => {
+  const { db } = createTestWorker({ databaseUrl: (await withTestDatabase()).url })
+  let statements = 0
+  const answered = Promise.withResolvers<void>()
+  const refusing = aroundStatements(db, async () => {
+    statements += 1
+    await answered.promise
+    return db.execute(sql`select 1 / 0`)
+  })
+  const acceptor = createAcceptor({
+    db: refusing,
+    logger: createLogger('silent'),
+    memoryRoom: noRoom,
+    onStored: () => {},
+  })
+  const ends = await Promise.allSettled([acceptor.accept(newDelivery()), acceptor.accept(newDelivery())])
+  expect(ends.map((end) => end.status === 'rejected' && end.reason.reason)).toEqual(Array(2).fill('postgres_too_slow'))
+  answered.resolve()
+  await delay(200)
+  expect(statements).toBe(1)
 })
 
 describe('an incomplete answer of Postgres', () => {
