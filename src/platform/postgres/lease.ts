@@ -4,16 +4,18 @@ import type { Database } from './postgres.ts'
 import { later } from './time.ts'
 
 /**
- * How rows are claimed, in every table that is a queue.
- * `due_at` is the time from which the row may be claimed. A claim moves it to the end of its lease, so the row of a
- * dead claimant becomes due again.
- * `claims` increases with every claim, and with every end of a claim that keeps the row in its queue. It fences: a claimant renews or ends its claim only
- * while the number is unchanged. Its writes to other rows are fenced only in statements that check the number too. A
- * landing that raced keeps its claim, although its row is due again (`dueAgain` of landing/whole-sql.ts): the same
- * process lands it again at once, up to five times in all. Another process may claim the row at any time.
- * `failures` and `trouble` are the number of failures in a row and the reason of the last one.
- * A table's module writes the statement that selects due rows, with the pieces from here. `now` is the shared time
- * (time.ts).
+ * How rows are claimed, in every table that is a queue. `now` is the shared time (time.ts).
+ *
+ * - `due_at`: the time from which the row may be claimed. A claim moves it to the end of its lease, so the row of a dead
+ *   claimant becomes due again.
+ * - `claims`: increases with every claim, and with every end of a claim that keeps the row in its queue. It fences: a
+ *   claimant renews or ends its claim only while the number is unchanged. Its writes to other rows are fenced only in
+ *   statements that check the number too.
+ * - `failures`, `trouble`: the number of failures in a row, and the reason of the last one.
+ *
+ * A table's module writes the statement that selects due rows, with the pieces from here. One claim stays valid on a row
+ * that is due: that of a landing that raced (`dueAgain` of landing/whole-sql.ts). The same process lands it again at
+ * once, up to five times in all, and another process may claim the row at any time.
  */
 export type LeaseColumns<Key extends string> = {
   /** The columns of the primary key, by their names in the code. */

@@ -23,7 +23,9 @@ export class OtherHistoryError extends Error {
   code = 'other_history' as const
 }
 
-/** Applies the migrations of one schema, and creates the indexes of large tables. Returns the number of new migrations. */
+/**
+ * Applies the migrations of one schema, and creates the indexes of large tables. Returns the number of new migrations.
+ */
 export async function migrate(schema: Migrations, wait: LockWait = {}): Promise<number> {
   const applied = await applyMigrations(schema, wait)
   await createLargeIndexes(schema, wait)
@@ -33,8 +35,8 @@ export async function migrate(schema: Migrations, wait: LockWait = {}): Promise<
 /**
  * Applies the new migrations of one schema and returns their number. Each migration is one `DO` statement that includes
  * its row in the history, under a lock of the history table. So replicas that start together apply it once, a crash
- * leaves nothing half done, and it works behind a transaction pooler. A lock that blocks writers is awaited for only 200
- * ms and then retried, so that no other statement queues behind it during a dump. An autovacuum is made to yield.
+ * leaves nothing half done, and it works behind a transaction pooler. A lock that blocks writers is awaited for only
+ * 200 ms and then retried, so that no other statement queues behind it during a dump. An autovacuum is made to yield.
  * Without a new migration nothing is written, so a role that can only read and write rows can start.
  */
 export async function applyMigrations({ url, schema, folder }: Migrations, wait: LockWait = {}): Promise<number> {

@@ -113,8 +113,8 @@ export function databaseOn(connection: postgres.ReservedSql, before?: () => void
 }
 
 /**
- * Runs statements on a reserved connection, since `begin` of postgres.js needs pipelining, and rolls back what they left
- * open. `before` runs before each statement and may throw.
+ * Runs statements on a reserved connection, since `begin` of postgres.js needs pipelining, and rolls back what they
+ * left open. `before` runs before each statement and may throw.
  */
 export async function onOneConnection<T>(
   db: Database,

@@ -3,7 +3,9 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { accounts, apiKeys } from '../domain/schema.ts'
 import { listedRows } from './keys.ts'
 
-/** A key to choose in a form. `hint` is the last four characters of the API key, `available` what its account can spend. */
+/**
+ * A key to choose in a form. `hint` is the last four characters of the API key, `available` what its account can spend.
+ */
 export type UsableKey = Awaited<ReturnType<typeof listUsableKeys>>[number]
 
 /** Lists keys that may submit and are not revoked: the wanted one first, then the newest. */

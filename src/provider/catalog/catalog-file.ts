@@ -48,7 +48,9 @@ function broken(problems: readonly string[]): ParsedCatalog {
   return { kind: 'broken', problems: [...problems.slice(0, 20), ...more] }
 }
 
-/** Puts an issue into words, with the slug of its model: `models.dunes.pricing.multipliers.size: has no factor for l`. */
+/**
+ * Puts an issue into words, with the slug of its model: `models.dunes.pricing.multipliers.size: has no factor for l`.
+ */
 function wordsOf(issue: z.core.$ZodIssue, value: unknown): string {
   const [models = '', index = '', ...member] = issue.path
   const slug = valueAt(value, [models, index, 'slug'])

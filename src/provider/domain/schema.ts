@@ -126,8 +126,8 @@ export const requests = provider.table(
 )
 
 /**
- * Double-entry bookkeeping: each movement of credits is two rows that sum to zero. Books: `issued` (where granted credits come from),
- * `available`, `reserved`, `settled`.
+ * Double-entry bookkeeping: each movement of credits is two rows that sum to zero. Books: `issued` (where granted
+ * credits come from), `available`, `reserved`, `settled`.
  */
 export const ledgerEntries = provider.table(
   'ledger_entries',

@@ -55,8 +55,8 @@ export function nextPollAfter({ rhythm, polls, secondsSinceTracked }: Polled, no
 }
 
 /**
- * SQL: the time of the next extra poll of the request `r` that a delivery causes. At most one a minute, since the holder of one secret can
- * sign any number of deliveries, and anyone can name any number of jobs.
+ * SQL: the time of the next extra poll of the request `r` that a delivery causes. At most one a minute, since the
+ * holder of one secret can sign any number of deliveries, and anyone can name any number of jobs.
  */
 export const nextExtraPoll = (now: SQL) => sql`greatest(${now}, r.${requests.polled_at} + interval '60 s')`
 

@@ -200,7 +200,9 @@ export const requests = mediadock.table(
     confirmed_at: instant(),
     /** When the request is polled next by its schedule, or null. During any poll, the end of its lease. */
     next_poll_at: instant(),
-    /** When the request gets an extra poll, beside its schedule and with an extra call: see reconciling/poll-claims.ts. */
+    /**
+     * When the request gets an extra poll, beside its schedule and with an extra call: see reconciling/poll-claims.ts.
+     */
     doubt_poll_at: instant(),
     /** The number of polls that showed something of the request: see undoClaim() in reconciling/polling.ts. */
     polls: integer().notNull().default(0),

@@ -155,7 +155,7 @@ function grantOf({ granted, refusals, failing_since, ...refused }: Answer): Gran
  *
  * `counts` are the arrays of a budget, in the order below. Each second, the oldest slot stops counting, so later only
  * the `kept` newest ones count. The largest `kept` that leaves a call comes first. For example, with a limit of 2 and
- * calls in the newest slot and the third, the 2 newest slots leave a call, and the third is dropped after 61 - 2 = 59 s.
+ * calls in the newest slot and the third, the 2 newest slots leave a call. The third is dropped after 61 - 2 = 59 s.
  */
 function secondsUntilFree({ purpose, limitPerMinute }: WantedCall, counts: string): SQL {
   const [own, missedByOther] = purpose === 'submitting' ? ['submits', 'missed'] : ['calls - submits', 'missed_submits']

@@ -63,8 +63,8 @@ const maxOthers = 3
  * 4. those of the three that are of the other environment, since the named key may be wrong or forged: if all keys
  *    before answered 404, or if only a sandbox key signed
  *
- * Without a call for the named key, only its stand-in follows, unless the key was refused. The answer is a 404 if every key that this poll tried
- * gives one; the next poll tries others.
+ * Without a call for the named key, only its stand-in follows, unless the key was refused. The answer is a 404 if every
+ * key that this poll tried gives one; the next poll tries others.
  */
 export function createFetcher(deps: FetcherDeps): Fetcher {
   const breakers = new Map<string | null, SourceBreaker>()

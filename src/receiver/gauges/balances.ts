@@ -13,8 +13,8 @@ export type AccountBalance = {
   credits: number
   spentLastHour: number
   /**
-   * By which share the provider's usage of 30 days lies outside the bounds of our records (MonthSpending of fetching/balances.ts): 0 within
-   * them, null if they cannot be compared.
+   * By which share the provider's usage of 30 days lies outside the bounds of our records (MonthSpending of
+   * fetching/balances.ts): 0 within them, null if they cannot be compared.
    */
   difference: number | null
 }

@@ -5,7 +5,9 @@ export type Claimed = Pick<Delivery, 'webhookId' | 'sourceName' | 'keyName' | 'e
   deliveryId: string
   /** The fence: the claim is held while the row has the same number. */
   claims: number
-  /** How many times in a row Postgres refused its landing. A parked one that is replayed with others has one try left. */
+  /**
+   * How many times in a row Postgres refused its landing. A parked one that is replayed with others has one try left.
+   */
   failures: number
   /** Undefined for a replay, whose delay since arrival says nothing about landing. */
   receivedAt: Date | undefined

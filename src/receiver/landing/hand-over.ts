@@ -87,7 +87,9 @@ export function createHandOver(deps: HandOverDeps): HandOver {
   }
 }
 
-/** Claims due deliveries and adds those that carry a report. Unreadable ones are parked, and hints are applied at once. */
+/**
+ * Claims due deliveries and adds those that carry a report. Unreadable ones are parked, and hints are applied at once.
+ */
 async function claimInto(
   deps: LandingDeps,
   room: Amount,

@@ -15,8 +15,8 @@ import type { Claimed } from './claimed.ts'
 /*
  * The inbox: the table of the deliveries that are to be landed. `now` is the time that replicas share (time.ts).
  *
- * Rows that a list names are selected by an array (see parts-sql.ts): the statistics of the inbox are mostly those of an
- * empty table.
+ * Rows that a list names are selected by an array (see parts-sql.ts): the statistics of the inbox are mostly those of
+ * an empty table.
  */
 
 export type InboxClaim = Pick<Claimed, 'deliveryId' | 'claims'>

@@ -51,8 +51,8 @@ export const row = `
 
 /**
  * The conditions of the rules; null counts as false. They are asked in the order of the `case` below: `overrules`, for
- * example, says only that a voice is stronger. Webhooks of a wrong environment have been ruled out before it. `item.environment` is that of the key that signed or fetched the
- * landing.
+ * example, says only that a voice is stronger. Webhooks of a wrong environment have been ruled out before it.
+ * `item.environment` is that of the key that signed or fetched the landing.
  */
 const conditions = (rowChanged: string) => `lateral (select
           r.request_id is null as no_row,

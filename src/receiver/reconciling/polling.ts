@@ -24,8 +24,9 @@ export type PollingDeps = ClaimDeps &
 
 /**
  * How a poll ended: the kind of its answer (ResultAnswer), but for two. `landed`: its result changed the request for
- * readers; `result` did not, or other landings changed the row at each try. `landing_failed`: Postgres refused the result. After `no_call`, `unauthorized` and
- * `rate_limited` the request keeps its place in the order, after the others it gets a later one.
+ * readers; `result` did not, or other landings changed the row at each try. `landing_failed`: Postgres refused the
+ * result. After `no_call`, `unauthorized` and `rate_limited` the request keeps its place in the order, after the others
+ * it gets a later one.
  */
 export type PollEnd = ResultAnswer['kind'] | 'landed' | 'landing_failed'
 
@@ -213,8 +214,8 @@ function seen(status: RunningStatus | undefined): SQL {
 
 /**
  * Undoes the claim of a poll that showed nothing about its request: it got no call, or its key was refused or limited.
- * The poll is not counted and keeps its place in the order. An extra poll is not shown as postponed, and the request gets
- * its schedule back, unless a landing has set another one meanwhile: then that is due, and the lease is not.
+ * The poll is not counted and keeps its place in the order. An extra poll is not shown as postponed, and the request
+ * gets its schedule back, unless a landing has set another one meanwhile: then that is due, and the lease is not.
  */
 export function undoClaim(deps: ClaimDeps, one: ClaimedPoll, reason: string): Promise<void> {
   const dueAt = unlessConfirmed(sql`${one.due_at}::timestamptz`)

@@ -19,7 +19,7 @@ vi.stubEnv('PATH', '')
 export const webAssembly = await findFfmpeg(undefined, never)
 vi.unstubAllEnvs()
 
-/** What every ffmpeg must do with foreign files, and must not. */
+/** Tests of what each ffmpeg must do, and must refuse, with foreign files. */
 export function describeDecoding(name: string, ffmpeg: Ffmpeg | undefined): void {
   describe.skipIf(!ffmpeg)(`decode with ${name} (skipped where there is none)`, () => {
     let folder: string
