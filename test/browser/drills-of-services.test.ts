@@ -86,8 +86,8 @@ const drills: Drill[] = [
       await receiver.deps.background.reconcileNow()
     },
     alarms: ['overdue'],
-    says: /overdue: .* the calls for polls in this minute are used up\. .* Nothing is lost\. If the number grows, raise FETCH_RATE_PER_MINUTE \(now 12\)/,
-    behind: /poll postponed\s+the calls for polls in this minute are used up/,
+    says: /overdue: .* the calls that polls may use in this minute are used up\. .* Nothing is lost\. If the number grows, raise FETCH_RATE_PER_MINUTE \(now 12\)/,
+    behind: /poll postponed\s+the calls that such polls may use in this minute are used up/,
   },
   {
     name: 'archive-full',

@@ -84,7 +84,7 @@ describe('the summary of the last poll', () => {
       'that it was postponed',
       { poll_outcome: 'postponed', poll_detail: 'quota' },
       'poll postponed',
-      'calls for polls in this minute are used up',
+      'calls that such polls may use in this minute are used up',
     ],
     [
       'that it was postponed, for a reason that has no words',

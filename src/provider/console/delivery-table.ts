@@ -17,7 +17,7 @@ export function standingBadge(standing: Standing): Markup {
   return badgeOf(standing, standingTones[standing])
 }
 
-const columns = ['Delivery', 'Request', 'Account', 'Host', 'State', 'Attempts', 'Last answer', 'Made']
+const columns = ['Delivery', 'Request', 'Account', 'Host', 'State', 'Answers', 'Last answer', 'Made']
 
 export function deliveryTable(deliveries: readonly DeliveryListing[], empty = 'No delivery.'): Markup {
   const rows = deliveries.map((delivery) => {

@@ -11,7 +11,7 @@ const texts: Partial<Record<PollOutcome, string>> = {
 }
 
 const postponedWords: Record<string, string> = {
-  quota: 'the calls for polls in this minute are used up',
+  quota: 'the calls that such polls may use in this minute are used up',
   rate_limited: 'the provider answered 429, so the key pauses',
   rate_limit_spent: "the provider's rate limit for the key is used up",
   unauthorized: 'the provider refuses the API key (401 or 403)',

@@ -201,7 +201,7 @@ function overdueProblem({ overdue, overduePolls, fetchRatePerMinute, reconciler:
 }
 
 const quotaSpent = sentences(
-  'Polls wait, because the calls for polls in this minute are used up.',
+  'Polls wait, because the calls that polls may use in this minute are used up.',
   'Calls that are left are kept for submits.',
 )
 

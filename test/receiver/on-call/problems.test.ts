@@ -614,7 +614,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'overdue',
       href: '/requests?overdue=true',
-      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polls wait, because the calls for polls in this minute are used up. Calls that are left are kept for submits. All due polls are made in about 12 minutes. Nothing is lost. If the number grows, raise FETCH_RATE_PER_MINUTE (now 100), or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
+      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polls wait, because the calls that polls may use in this minute are used up. Calls that are left are kept for submits. All due polls are made in about 12 minutes. Nothing is lost. If the number grows, raise FETCH_RATE_PER_MINUTE (now 100), or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
     },
   ],
   [
