@@ -3,51 +3,24 @@ import type { Browser } from 'playwright-core'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { deliverAndSettle } from '../receiver/api/calls.ts'
 import { sharedBrowser } from '../support/browser.ts'
-import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
-import { sandboxKey, type TestReceiver } from '../support/receiver.ts'
-import { deliver, failed, nowSeconds, okAudio, okImage } from '../support/webhooks.ts'
-import { withReceiver } from '../support/with-receiver.ts'
-import { expectAccessible, expectGoodLooks, openPage, shoot, type Look } from './support/console.ts'
+import { sandboxKey } from '../support/receiver.ts'
+import { deliver, failed } from '../support/webhooks.ts'
+import { expectAccessible, openPage, shoot, type Look } from './support/console.ts'
+import { startDeliveries, type Deliveries } from './support/deliveries.ts'
 import { readPage } from './support/read-page.ts'
 
 let browser: Browser
-let database: TestDatabase
-let stand: ProviderStand
-let receiver: TestReceiver
-/** Of the deliveries that every test finds: one that landed, one that failed, one parked, one with flags. */
-const known = { landed: '', failed: '', parked: '', image: okImage(), error: failed() }
+let database: Deliveries['database']
+let receiver: Deliveries['receiver']
+let known: Deliveries['known']
 
 beforeAll(async () => {
   browser = await sharedBrowser()
-  const its = await withReceiver({ stand: true })
-  ;({ database, receiver, stand } = its)
-  stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
-  const to = { receiver, database }
-  known.landed = await deliverAndSettle(to, known.image, { webhookId: 'wh_landed', t: nowSeconds() - 7 })
-  known.failed = await deliverAndSettle(to, known.error, { webhookId: 'wh_failed', secret: sandboxKey.signing_secret })
-  known.parked = await deliverAndSettle(
-    to,
-    { requestId: '', body: Buffer.from('not json at all') },
-    { webhookId: 'wh_parked' },
-  )
-  await deliverAndSettle(to, okAudio(known.error.requestId), {
-    webhookId: 'wh_contradicts',
-    secret: sandboxKey.signing_secret,
-  })
-  await deliver(receiver.webhookUrl, known.image.body, { webhookId: 'wh_landed' })
-  await deliver(receiver.webhookUrl, okImage().body, { webhookId: 'wh_forged', secret: 'whsec_forged' })
-  await deliver(receiver.webhookUrl, okImage().body, { webhookId: 'wh_old', t: nowSeconds() - 301 })
-  await logged(7)
+  const its = await startDeliveries()
+  ;({ database, receiver, known } = its)
   return its.stop
 })
-
-async function logged(count: number): Promise<void> {
-  await eventually(
-    async () => Number((await database.sql`select count(*) as n from mediadock.arrivals`)[0]?.['n']) >= count,
-  )
-}
 
 const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
 const shownIds = (page: Awaited<ReturnType<typeof open>>) =>
@@ -110,13 +83,6 @@ describe('the list of deliveries', () => {
     expect(main).toMatch(/<option value="live" selected/)
     const unknown = await readPage(`${receiver.internalUrl}deliveries?colour=red`)
     expect(unknown.said.alert).toMatch(/colour: is not a parameter/)
-  })
-
-  it('explains an empty list', async () => {
-    const page = await open('deliveries?webhook_id=wh_forged')
-    await page.getByText('No delivery matches these filters.').waitFor()
-    await page.getByRole('link', { name: 'arrivals', exact: true }).click()
-    await page.locator('[data-row]').getByText('No secret matches').waitFor()
   })
 
   it('navigates with j, k and Enter, selects with x, and focuses the search with /', async () => {
@@ -195,19 +161,6 @@ describe('the list of deliveries', () => {
     await page.getByText('The link is copied.').waitFor()
     expect(await page.evaluate('navigator.clipboard.readText()')).toBe(page.url())
   })
-
-  it('pages through every row once while new rows arrive', async () => {
-    const page = await open('deliveries?limit=2')
-    const seen = await shownIds(page)
-    await deliverAndSettle({ receiver, database }, failed(), { webhookId: `wh_new_${randomUUID()}` })
-    await page.getByRole('link', { name: 'Older →' }).click()
-    await page.waitForURL(/cursor=/)
-    seen.push(...(await shownIds(page)))
-    expect(seen).toHaveLength(4)
-    expect(new Set(seen).size).toBe(4)
-    await page.getByRole('link', { name: '← Newest' }).click()
-    expect(await shownIds(page)).not.toEqual(seen.slice(0, 2))
-  })
 })
 
 describe('replaying many', () => {
@@ -252,35 +205,6 @@ describe('replaying many', () => {
     })
   })
 
-  it('counts the matching deliveries first, and replays all of them', async () => {
-    const page = await open('deliveries?key_name=live')
-    const [row] = await database.sql`select count(*)::int as n from mediadock.deliveries where key_name = 'live'`
-    await page.getByRole('link', { name: 'Replay all that match…' }).click()
-    await page.getByRole('heading', { name: `Replay ${row?.['n']} deliveries?` }).waitFor()
-    await page.getByRole('button', { name: `Replay ${row?.['n']}` }).click()
-    await page.getByText(`${row?.['n'] - 1} replayed, 1 parked again for the reasons below.`).waitFor()
-    await page.getByText('not_json: not a notification').waitFor()
-    expect(await page.locator('[hx-get]').count()).toBe(0)
-  })
-
-  it('shows how many still wait, until all have ended', async () => {
-    const id = randomUUID()
-    await database.sql`insert into mediadock.replays (id, started_at, actor, filters, count, requeued)
-      values (${id}, now(), 'tester', '{"key_name":"live"}', 3, 2)`
-    await database.sql`insert into mediadock.attempts (delivery_id, attempted_at, outcome, replay_id)
-      values (${known.landed}, now(), 'landed', ${id})`
-    await database.sql`insert into mediadock.inbox (delivery_id, due_at, replay_id)
-      values (${known.failed}, now() + interval '1 hour', ${id})`
-    const page = await open(`deliveries/replays/${id}`)
-    await page.getByText('Replaying…').waitFor()
-    expect(await page.getByRole('region', { name: 'Progress' }).innerText()).toMatch(/2 of 3\s+Still waiting\s+1/)
-    await page.getByText(/^The others were waiting in the inbox already/).waitFor()
-    await expectAccessible(page)
-    await database.sql`delete from mediadock.inbox where replay_id = ${id}`
-    await page.getByText('2 replayed, 1 changed something.').waitFor()
-    await database.sql`delete from mediadock.attempts where replay_id = ${id}`
-  })
-
   it('refuses to replay everything, and an unknown replay', async () => {
     const all = await readPage(`${receiver.internalUrl}deliveries/replay`)
     expect(all.said.alert).toMatch(/needs a selection or a filter/)
@@ -290,23 +214,6 @@ describe('replaying many', () => {
 })
 
 describe('arrivals', () => {
-  it('shows those that were refused, with the cause', async () => {
-    const page = await open('deliveries?view=arrivals&outcome=refused')
-    await expect
-      .poll(() => page.locator('[data-row] td:nth-child(3)').allInnerTexts())
-      .toEqual(['Signed too long ago', 'No secret matches'])
-    await page.getByRole('link', { name: 'wh_forged', exact: true }).click()
-    await page.waitForURL('**/deliveries?view=arrivals&webhook_id=wh_forged')
-    await shoot(page, 'arrivals-refused')
-  })
-
-  it('opens the delivery of the marked arrival on Enter', async () => {
-    const page = await open('deliveries?view=arrivals&webhook_id=wh_landed')
-    await page.keyboard.press('j')
-    await page.keyboard.press('Enter')
-    await page.waitForURL(`**/deliveries/${known.landed}`)
-  })
-
   it('tails on t, only matching arrivals, and stops', async () => {
     const page = await open('deliveries?view=arrivals&outcome=refused')
     const before = (await shownIds(page)).length
@@ -321,15 +228,6 @@ describe('arrivals', () => {
     await page.keyboard.press('t')
     await page.getByText('Tail is off.').waitFor()
     expect(new URL(page.url()).searchParams.has('tail')).toBe(false)
-  })
-
-  it('tails at once if the link says so, even with an empty table', async () => {
-    const page = await open('deliveries?view=arrivals&tail=on&webhook_id=wh_first_of_all')
-    await page.getByText('Tail is on').waitFor()
-    await page.getByText('No arrival matches').waitFor()
-    await deliver(receiver.webhookUrl, failed().body, { webhookId: 'wh_first_of_all' })
-    await page.locator('tbody').getByText('wh_first_of_all').waitFor()
-    expect(await page.getByText('No arrival matches').count()).toBe(0)
   })
 })
 
@@ -363,18 +261,5 @@ describe('trouble', () => {
       .locator('[data-row] td:first-child time')
       .evaluateAll((all) => all.map((time) => time.getAttribute('datetime') ?? ''))
     expect(times).toEqual(times.toSorted((a, b) => (a < b ? 1 : -1)))
-  })
-})
-
-describe('how it looks', () => {
-  it('has no serious axe finding in either colour scheme, and fits a phone', async () => {
-    for (const [name, path] of [
-      ['deliveries', 'deliveries?since=2020-01-01'],
-      ['arrivals', 'deliveries?view=arrivals'],
-    ] as const) {
-      const page = await open(path)
-      await page.keyboard.press('j')
-      await expectGoodLooks(page, name)
-    }
   })
 })

@@ -85,6 +85,23 @@ export function completed(requestId: string, output: object, secondsAgo = 2): An
   }
 }
 
+export const pictures = ({ media }: World, count: number) => ({
+  images: Array.from({ length: count }, (_, at) => ({
+    url: media(`${at}.svg`),
+    width: 640,
+    height: 480,
+    original_url: media(`original-${at}.svg`),
+  })),
+})
+
+/** The webhook of a result, which may have less than the whole of it. */
+export const notified = (requestId: string, output: object) => ({
+  requestId,
+  body: Buffer.from(
+    JSON.stringify({ request_id: requestId, status: 'OK', payload: { model: 'aurora-image', output, cost: 4 } }),
+  ),
+})
+
 /** Tracked so many seconds ago. */
 export async function track(
   { sql }: TestDatabase,

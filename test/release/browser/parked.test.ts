@@ -1,14 +1,14 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { sharedBrowser } from '../support/browser.ts'
-import type { TestDatabase } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
-import { keysOf, liveKey, type TestReceiver } from '../support/receiver.ts'
-import { deliver, nowSeconds, okAudio, okImage } from '../support/webhooks.ts'
-import { withReceiver } from '../support/with-receiver.ts'
-import { expectGoodLooks, openPage, shoot } from './support/console.ts'
-import { readPage } from './support/read-page.ts'
+import { expectGoodLooks, openPage, shoot } from '../../browser/support/console.ts'
+import { readPage } from '../../browser/support/read-page.ts'
+import { sharedBrowser } from '../../support/browser.ts'
+import type { TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { keysOf, liveKey, type TestReceiver } from '../../support/receiver.ts'
+import { deliver, nowSeconds, okAudio, okImage } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 let browser: Browser
 let database: TestDatabase

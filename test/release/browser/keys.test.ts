@@ -1,14 +1,14 @@
 import { createHash } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { sharedBrowser } from '../support/browser.ts'
-import type { TestDatabase } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
-import { json, type ProviderStand } from '../support/provider-stand.ts'
-import { keysOf, liveKey, sandboxKey, type TestReceiver } from '../support/receiver.ts'
-import { deliver, okAudio, okImage } from '../support/webhooks.ts'
-import { withReceiver } from '../support/with-receiver.ts'
-import { expectGoodLooks, expectNoOverflow, openPage, phone, shoot } from './support/console.ts'
+import { expectGoodLooks, expectNoOverflow, openPage, phone, shoot } from '../../browser/support/console.ts'
+import { sharedBrowser } from '../../support/browser.ts'
+import type { TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { json, type ProviderStand } from '../../support/provider-stand.ts'
+import { keysOf, liveKey, sandboxKey, type TestReceiver } from '../../support/receiver.ts'
+import { deliver, okAudio, okImage } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 let browser: Browser
 let database: TestDatabase

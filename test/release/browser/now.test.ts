@@ -1,10 +1,13 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { startPostgresProxy } from '../platform/support/postgres-proxy.ts'
-import { eventually } from '../support/eventually.ts'
-import { startTestReceiver } from '../support/receiver.ts'
-import { deliver, failed, okAudio, okImage } from '../support/webhooks.ts'
-import { expectAccessible, expectGoodLooks, expectNoOverflow, openPage, phone, shoot } from './support/console.ts'
+import {
+  expectAccessible,
+  expectGoodLooks,
+  expectNoOverflow,
+  openPage,
+  phone,
+  shoot,
+} from '../../browser/support/console.ts'
 import {
   browser,
   database,
@@ -15,8 +18,12 @@ import {
   startReceiverForEach,
   tile,
   wrong,
-} from './support/now-page.ts'
-import { track } from './support/request-world.ts'
+} from '../../browser/support/now-page.ts'
+import { track } from '../../browser/support/request-world.ts'
+import { startPostgresProxy } from '../../platform/support/postgres-proxy.ts'
+import { eventually } from '../../support/eventually.ts'
+import { startTestReceiver } from '../../support/receiver.ts'
+import { deliver, failed, okAudio, okImage } from '../../support/webhooks.ts'
 
 startReceiverForEach()
 

@@ -1,14 +1,14 @@
 import type { Browser } from 'playwright-core'
 import { beforeAll, expect, it } from 'vitest'
-import { startSubscriber } from '../receiver/subscriptions/support/subscriber.ts'
-import { sharedBrowser } from '../support/browser.ts'
-import type { TestDatabase } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
-import type { TestReceiver } from '../support/receiver.ts'
-import { verify } from '../support/verify.ts'
-import { deliver, failed, nowSeconds } from '../support/webhooks.ts'
-import { withReceiver } from '../support/with-receiver.ts'
-import { expectAccessible, expectNoOverflow, openPage, phone, shoot } from './support/console.ts'
+import { expectAccessible, expectNoOverflow, openPage, phone, shoot } from '../../browser/support/console.ts'
+import { startSubscriber } from '../../receiver/subscriptions/support/subscriber.ts'
+import { sharedBrowser } from '../../support/browser.ts'
+import type { TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import type { TestReceiver } from '../../support/receiver.ts'
+import { verify } from '../../support/verify.ts'
+import { deliver, failed, nowSeconds } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 let browser: Browser
 let database: TestDatabase

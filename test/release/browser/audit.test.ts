@@ -1,13 +1,13 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import type { AuditedAction, Detail } from '../../src/platform/pages/audit.ts'
-import { audited } from '../../src/receiver/upkeep/audit.ts'
-import { sharedBrowser } from '../support/browser.ts'
-import type { TestDatabase } from '../support/database.ts'
-import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
-import { withReceiver } from '../support/with-receiver.ts'
-import { expectGoodLooks, openPage, shoot } from './support/console.ts'
+import type { AuditedAction, Detail } from '../../../src/platform/pages/audit.ts'
+import { audited } from '../../../src/receiver/upkeep/audit.ts'
+import { expectGoodLooks, openPage, shoot } from '../../browser/support/console.ts'
+import { sharedBrowser } from '../../support/browser.ts'
+import type { TestDatabase } from '../../support/database.ts'
+import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 let browser: Browser
 let database: TestDatabase

@@ -1,13 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Browser } from 'playwright-core'
 import { beforeAll, expect, it, vi } from 'vitest'
-import { withSources } from '../../src/receiver/sources/keys.ts'
-import { call } from '../receiver/api/calls.ts'
-import { sharedBrowser } from '../support/browser.ts'
-import { json, startProviderStand } from '../support/provider-stand.ts'
-import { keysOf, liveKey, type TestReceiver } from '../support/receiver.ts'
-import { withReceiver } from '../support/with-receiver.ts'
-import { expectGoodLooks, openPage } from './support/console.ts'
+import { withSources } from '../../../src/receiver/sources/keys.ts'
+import { expectGoodLooks, openPage } from '../../browser/support/console.ts'
+import { call } from '../../receiver/api/calls.ts'
+import { sharedBrowser } from '../../support/browser.ts'
+import { json, startProviderStand } from '../../support/provider-stand.ts'
+import { keysOf, liveKey, type TestReceiver } from '../../support/receiver.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 vi.setConfig({ testTimeout: 90_000 })
 

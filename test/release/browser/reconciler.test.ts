@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { sharedBrowser } from '../support/browser.ts'
-import type { TestDatabase } from '../support/database.ts'
-import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
-import { liveKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
-import { withReceiver } from '../support/with-receiver.ts'
-import { expectGoodLooks, openPage, shoot } from './support/console.ts'
+import { expectGoodLooks, openPage, shoot } from '../../browser/support/console.ts'
+import { sharedBrowser } from '../../support/browser.ts'
+import type { TestDatabase } from '../../support/database.ts'
+import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
+import { liveKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 let browser: Browser
 let database: TestDatabase

@@ -1,7 +1,7 @@
 import type { Page } from 'playwright-core'
 import { describe, expect, it } from 'vitest'
-import { eventually } from '../support/eventually.ts'
-import { database, minutes, open, receiver, startReceiverForEach, tile } from './support/now-page.ts'
+import { database, minutes, open, receiver, startReceiverForEach, tile } from '../../browser/support/now-page.ts'
+import { eventually } from '../../support/eventually.ts'
 
 startReceiverForEach()
 
