@@ -198,12 +198,12 @@ export const requests = mediadock.table(
     landed_at: instant(),
     /** When the provider's own result was taken over; null while only a webhook has reported the end. */
     confirmed_at: instant(),
-    /** When the request is polled next by its schedule, or null. During any poll, the end of its lease. */
+    /** The times of the next polls, and of the lease: see domain/poll-lease.ts. */
     next_poll_at: instant(),
-    /**
-     * When the request gets an extra poll, beside its schedule and with an extra call: see reconciling/poll-claims.ts.
-     */
     doubt_poll_at: instant(),
+    poll_leased_until: instant()
+      .notNull()
+      .default(sql`'-infinity'`),
     /** The number of polls that showed something of the request: see undoClaim() in reconciling/polling.ts. */
     polls: integer().notNull().default(0),
     /** The fence of a claimed poll (platform/postgres/lease.ts). */

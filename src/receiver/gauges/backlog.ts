@@ -33,24 +33,26 @@ export async function readBacklog(
 ): Promise<Backlog> {
   const at = sql`${now.toISOString()}::timestamptz`
   const ours = sql`${sql.param(keys.all.map(({ name }) => name))}::text[]`
+  // Requests that are being polled are not due.
+  const isFree = sql`poll_leased_until <= ${at}`
   // Forces the order of the index: the planner underestimates the rows and would collect and sort all of them.
   await tx.execute(sql`select set_config('enable_bitmapscan', 'off', true)`)
   const scheduled = await tx.execute<{ key_name: string; due: number; incomplete: number }>(sql`
     with recursive ${strangers(ours)},
     queue as (select key_name from unnest(array_append(${ours}, '')) as k (key_name)
       union all select key_name from stranger)
-    select queue.key_name, ${countInQueue(sql`next_poll_at <= ${at}`, sql`next_poll_at`)} as due,
+    select queue.key_name, ${countInQueue(sql`next_poll_at <= ${at} and ${isFree}`, sql`next_poll_at`)} as due,
       ${countInQueue(sql`landed_at is not null and not media_complete and next_poll_at < 'infinity'`, sql`next_poll_at`)} as incomplete
     from queue`)
   const withoutTime = await tx.execute<{ key_name: string; due: number }>(sql`
     select key_name, count(*)::int as due from (
       select coalesce(key_name, '') as key_name from mediadock.requests
-      where ${isOldWithoutPollTime({ now, stuckAfterSeconds })}
+      where ${isOldWithoutPollTime({ now, stuckAfterSeconds })} and ${isFree}
       order by tracked_at limit ${maxCounted + 1}) as found
     group by key_name`)
   // Runs claim these before their time, since the outage that held them up is over.
   const heldUp = await tx.execute<{ key_name: string; due: number }>(sql`
-    select queue.key_name, ${countInQueue(sql`${isHeldUp} and next_poll_at > ${at}`, sql`polled_at`)} as due
+    select queue.key_name, ${countInQueue(sql`${isHeldUp} and next_poll_at > ${at} and ${isFree}`, sql`polled_at`)} as due
     from (select b.key_name, b.recovered_at from mediadock.call_budgets b where b.recovered_at is not null
       union all select '', max(b.recovered_at) from mediadock.call_budgets b) as queue (key_name, recovered_at)`)
   await tx.execute(sql`select set_config('enable_bitmapscan', 'on', true)`)

@@ -1,5 +1,6 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { statementOf } from '../../platform/postgres/postgres.ts'
+import { pollLease } from '../domain/poll-lease.ts'
 import { nextExtraPoll } from '../domain/poll-rhythm.ts'
 import { addChange } from '../feeding/add-change.ts'
 
@@ -62,6 +63,9 @@ const writtenColumns = `request_id, source_name, external_id, status, model, out
         error_message, created_at, completed_at, cost, source, key_name, key_source, sandbox, confirmed_at,
         next_poll_at`
 
+/** Ends the claim of a poll that is under way: see domain/poll-lease.ts. */
+const endsPoll = textOf(pollLease.giveBack(sql.raw(':now')))
+
 /**
  * A row that appeared or changed since its verdict is missing from `written`. A request that lands while a delivery is
  * parked for its key gets an extra poll. Returns most columns of the view `results`, as readers see them. Missing are
@@ -88,7 +92,7 @@ export const written = `
         doubt_poll_at = case when excluded.confirmed_at is null then coalesce(r.doubt_poll_at, (
           select ${extraPollAt} from mediadock.deliveries d
           where d.request_id = r.request_id and d.parked_reason = 'key_mismatch' limit 1)) end,
-        polled_at = coalesce(excluded.confirmed_at, r.polled_at),
+        polled_at = coalesce(excluded.confirmed_at, r.polled_at), ${endsPoll},
         poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end,
         poll_detail = case when excluded.confirmed_at is null then r.poll_detail end
       where (r.request_id, r.xmin::text) in (select request_id, version from verdict)

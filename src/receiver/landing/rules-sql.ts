@@ -37,8 +37,8 @@ const environmentIn = (sandbox: string) => `case ${sandbox} when true then 'sand
  *   confirmed                            of the fetching key     null                  sandbox
  */
 export const row = `
-        select request_id, source_name, status, landed_at, confirmed_at, next_poll_at, cost, source, key_name,
-          key_source, key_source is distinct from 'landed' as key_is_tracked, sandbox, xmin::text as version,
+        select request_id, source_name, status, landed_at, confirmed_at, next_poll_at, poll_leased_until, cost, source,
+          key_name, key_source, key_source is distinct from 'landed' as key_is_tracked, sandbox, xmin::text as version,
           :key_environment as key_environment,
           case when landed_at is not null then ${environmentIn('coalesce(signed_sandbox, sandbox)')} end
             as result_environment,
@@ -75,7 +75,7 @@ const conditions = (rowChanged: string) => `lateral (select
           (item.environment <> coalesce(r.result_environment, r.request_environment)) is true as changes_environment,
           r.key_name is null or item.environment <> coalesce(r.key_environment,
             case when not r.key_is_tracked then r.result_environment end) as replaces_key,
-          r.next_poll_at <= :now as poll_is_due,
+          r.next_poll_at <= :now and r.poll_leased_until <= :now as poll_is_due,
           r.key_is_tracked and r.key_environment is not null and r.key_name <> item.key_name as not_the_tracked_key,
           item.environment is distinct from 'live' and r.request_environment is null as no_live_key
         ) as c`

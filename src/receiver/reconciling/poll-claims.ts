@@ -3,50 +3,22 @@ import type { Logger } from '../../platform/logger.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { faultOf, metALock } from '../../platform/postgres/errors.ts'
 import { createLeaseKeeper, leaseSeconds, type LeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
-import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Keys } from '../domain/keys.ts'
-import { requests } from '../domain/schema.ts'
+import { pollLease } from '../domain/poll-lease.ts'
+import type { requests } from '../domain/schema.ts'
 import { isHeldUp, isInQueue, isOldWithoutPollTime, pollQueues, strangers } from './due.ts'
 import { createRests, type SetAside } from './rests.ts'
 
 /** A request that this process is polling. */
 export type HeldPoll = { request_id: string; claims: number }
 
-/**
- * The lease of a poll, for statements with the alias `r`. The times of a request:
- *
- *   request                    next_poll_at                  doubt_poll_at
- *   waits                      its next poll by schedule     its extra poll, or null
- *   claimed, also for extra    the end of the lease          null; `scheduled_at` of the claim keeps the schedule
- *   claim undone               due again, at its old place;  if it was claimed as extra, due again;
- *                              its schedule if extra         otherwise null
- *   not polled by schedule     null; infinity where lost     its extra poll, or null
- *
- * During a poll, a landing may overwrite the lease without touching `poll_claims`. So each end of a poll looks at the
- * row, and never only at what it claimed.
- *
- * An extra poll is asked for by a delivery that contradicts the row or is of another environment, also by one that was
- * parked before, by a hint, and by a caller that waits for progress.
- */
-export const pollLease = leaseOf('r', {
-  key: { request_id: requests.request_id },
-  due_at: requests.next_poll_at,
-  claims: requests.poll_claims,
-})
-
-/**
- * Renews the polls of a process. A landing that makes a request due at once ends the lease; a renewal does not undo
- * that.
- */
+/** Renews the leases of this process's polls. */
 export function createPollKeeper({ db, time, logger }: { db: Database; time: SharedTime; logger: Logger }) {
-  const renew = (held: readonly HeldPoll[]) => {
-    const now = time()
-    return pollLease.renew(db, held, { now, seconds: leaseSeconds, only: sql`r.next_poll_at > ${now}` })
-  }
+  const renew = (held: readonly HeldPoll[]) => pollLease.renew(db, held, { now: time(), seconds: leaseSeconds })
   return createLeaseKeeper<HeldPoll>({ renew, logger })
 }
 
@@ -74,12 +46,9 @@ type ClaimedRow = RowOf<
     seconds_since_tracked: number
     /** Since it was tracked, or landed if that was later. */
     seconds_unchanged: number
-    due_at: string
     /** The provider did not know the request when it was asked last. */
     is_unknown: boolean
     is_extra: boolean
-    /** For an extra poll: the time at which the request is polled by its schedule, if any. */
-    scheduled_at: string | null
   }
 
 /** A request with the claim of its poll. `endRenewals` stops renewing its lease. */
@@ -119,9 +88,6 @@ function queueOfRow(ours: SQL): SQL {
 /** How many to claim, and of which poll queues none: see createResting(). */
 export type Wanted = { limit: number; resting: ReadonlySet<string>; restingExtra?: ReadonlySet<string> }
 
-/** SQL for `due`: a poll by the schedule. */
-const isScheduled = sql`false as is_extra, null::timestamptz as scheduled_at`
-
 /**
  * Claims requests whose next poll is due, whose outage is over, or that wait for an extra poll: round-robin by key.
  * Within a key, requests that callers wait for come first, then ended requests that are still polled, then the longest
@@ -156,19 +122,18 @@ export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }
       limit ${limit} for update skip locked
     ),
     extra as (
-      select ${queueOfRow(ours)} as key_name, request_id, doubt_poll_at as due_at, next_poll_at as scheduled_at
-      from mediadock.requests
+      select ${queueOfRow(ours)} as key_name, request_id, doubt_poll_at as due_at from mediadock.requests
       where doubt_poll_at <= ${at} and confirmed_at is null
         and ${queueOfRow(ours)} <> all(${sql.param([...(restingExtra ?? [])])}::text[]) and ${only}
       order by doubt_poll_at limit ${limit} for update skip locked
     ),
     found as (
       select distinct on (request_id) * from (
-        select *, ${isScheduled}, 0 as rank from awaited
-        union all select *, ${isScheduled}, 1 from ended
-        union all select *, ${isScheduled}, 2 from scheduled
-        union all select *, ${isScheduled}, 2 from held_up
-        union all select key_name, request_id, due_at, true, scheduled_at, 3 from extra
+        select *, false as is_extra, 0 as rank from awaited
+        union all select *, false, 1 from ended
+        union all select *, false, 2 from scheduled
+        union all select *, false, 2 from held_up
+        union all select *, true, 3 from extra
       ) as ways
       order by request_id, rank
     ),
@@ -209,10 +174,11 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
     ),
     of_strangers as (
       select request_id, next_poll_at as due_at from mediadock.requests
-      where request_id = any(array(select request_id from oldest)) and next_poll_at <= ${at} for update skip locked
+      where request_id = any(array(select request_id from oldest)) and next_poll_at <= ${at} and ${only}
+      for update skip locked
     ),
     due as (
-      select *, ${isScheduled}, row_number() over (order by due_at) as place
+      select *, false as is_extra, row_number() over (order by due_at) as place
       from (select * from without_time union all select * from of_strangers) as ways order by place limit ${limit}
     )`,
   )
@@ -222,7 +188,7 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
 const lockWaitMs = 2000
 
 /**
- * Claims one request in any state. Waits briefly for a lock on its row. Undefined if the lock stays, or the request is
+ * Claims one request in any state, also from another claimant. Waits briefly for a lock on its row. Undefined if the lock stays, or the request is
  * not tracked.
  */
 export async function claimOne(deps: ClaimDeps, requestId: string): Promise<ClaimedPoll | undefined> {
@@ -231,7 +197,7 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Clai
       deps,
       sql`
       due as (
-        select request_id, coalesce(next_poll_at, tracked_at) as due_at, ${isScheduled}, 1 as place
+        select request_id, tracked_at as due_at, false as is_extra, 1 as place
         from (select set_config('lock_timeout', ${`${lockWaitMs}ms`}, true)) as lock_wait, mediadock.requests
         where request_id = ${requestId} limit 1 for update of requests
       )`,
@@ -244,14 +210,15 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Clai
 }
 
 /**
- * Claims `due` without the requests set aside. If Postgres refuses that because of one row, claims one by one and sets
+ * Claims `due` without the requests that are being polled and those set aside. If Postgres refuses that because of one row, claims one by one and sets
  * aside the refused ones.
  */
 async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<ClaimedPoll[]> {
   const { db, setAside } = deps
+  const isFree = sql`poll_leased_until <= ${deps.time()}`
   for (let refused = 0; ; refused += 1) {
     const aside = setAside.ids()
-    const others = due(aside.length === 0 ? sql`true` : sql`request_id <> all(${sql.param(aside)}::uuid[])`)
+    const others = due(aside.length === 0 ? isFree : sql`${isFree} and request_id <> all(${sql.param(aside)}::uuid[])`)
     try {
       return await claim(deps, others)
     } catch (error) {
@@ -262,7 +229,7 @@ async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<Cla
     const rows = await db.execute<{ request_id: string }>(sql`with recursive ${others} select request_id from due`)
     for (const { request_id: id } of rows) {
       try {
-        claimed.push(...(await claim(deps, due(sql`request_id = ${id}::uuid`))))
+        claimed.push(...(await claim(deps, due(sql`${isFree} and request_id = ${id}::uuid`))))
       } catch (error) {
         if (faultOf(error) === 'server') throw error
         setAside.add(id, error)
@@ -282,13 +249,13 @@ async function claim({ db, time, leases }: ClaimDeps, due: SQL): Promise<Claimed
     with recursive ${due},
     claimed as (
       update mediadock.requests r
-      set ${pollLease.claim(now, leaseSeconds)}, polls = r.polls + 1, doubt_poll_at = null,
+      set ${pollLease.claim(now, leaseSeconds)}, polls = r.polls + 1,
         -- Not before the end of the last outage (recovered_at), which is later than now if the clock of Postgres has
         -- gone back since. Otherwise this poll would count as held up by that outage again: see isHeldUp in due.ts.
         polled_at = greatest(${now}, (select max(recovered_at) from mediadock.call_budgets))
       from due where r.request_id = due.request_id
       returning r.request_id, r.source_name, r.external_id, r.model, r.key_name, r.sandbox, r.polls,
-        r.poll_claims as claims, due.due_at, due.scheduled_at, due.is_extra, due.place,
+        r.poll_claims as claims, due.is_extra, due.place,
         r.landed_at is null and coalesce(r.poll_outcome in ('not_found', 'not_found_yet'), false) as is_unknown,
         coalesce(r.key_source = 'landed' and coalesce(r.signed_sandbox, r.sandbox), false) as only_sandbox_signed,
         extract(epoch from ${now} - r.tracked_at)::float8 as seconds_since_tracked,

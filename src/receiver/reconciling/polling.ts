@@ -4,6 +4,7 @@ import { faultOf, metALock, postgresMessage } from '../../platform/postgres/erro
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import { maxInteger } from '../domain/limits.ts'
+import { pollLease } from '../domain/poll-lease.ts'
 import type { PollOutcome } from '../domain/poll-outcomes.ts'
 import { nextPollAfter, rhythmOf, type Rhythm } from '../domain/poll-rhythm.ts'
 import type { Report, RunningStatus } from '../domain/report.ts'
@@ -12,7 +13,7 @@ import type { LandingDeps } from '../landing/landing-deps.ts'
 import { lockedRequests } from '../landing/locked-requests.ts'
 import { landingOf } from '../landing/row-to-write.ts'
 import { landOrThrow, type LandingOutcome } from '../landing/two-statements.ts'
-import { pollLease, type ClaimDeps, type ClaimedPoll, type Resting } from './poll-claims.ts'
+import type { ClaimDeps, ClaimedPoll, Resting } from './poll-claims.ts'
 
 export type PollingDeps = ClaimDeps &
   Pick<LandingDeps, 'mediaHosts' | 'logger' | 'onProcessed'> & {
@@ -178,7 +179,7 @@ type Again = { outcome: PollOutcome; detail?: string; status?: RunningStatus; rh
 
 /**
  * Sets the next poll of a request, in its rhythm. A lost request is not polled again, but a late webhook still lands.
- * An extra poll leaves the schedule of an open request as it was, so that a delivery cannot cause early polls from then
+ * An extra poll leaves the schedule of an open request as it is, so that a delivery cannot cause early polls from then
  * on.
  */
 export async function reschedule(
@@ -190,13 +191,11 @@ export async function reschedule(
   const { polls, seconds_since_tracked: secondsSinceTracked } = one
   const inRhythm = nextPollAfter({ polls, secondsSinceTracked, rhythm }, now, Math.random)
   const again = outcome === 'lost' ? sql`'infinity'::timestamptz` : inRhythm
-  const at = one.is_extra
-    ? sql`case when r.landed_at is null then ${one.scheduled_at}::timestamptz else ${again} end`
-    : again
+  const at = one.is_extra ? sql`case when r.landed_at is null then r.next_poll_at else ${again} end` : again
   await end(
     deps,
     one,
-    sql`next_poll_at = ${unlessConfirmed(at)}, polled_at = greatest(${now}, r.polled_at),
+    sql`next_poll_at = ${unlessConfirmed(at)}, doubt_poll_at = null, polled_at = greatest(${now}, r.polled_at),
       poll_outcome = ${outcome}, poll_detail = ${detail?.slice(0, 500) ?? null} ${seen(status)}`,
   )
 }
@@ -214,18 +213,14 @@ function seen(status: RunningStatus | undefined): SQL {
 
 /**
  * Undoes the claim of a poll that showed nothing about its request: it got no call, or its key was refused or limited.
- * The poll is not counted and keeps its place in the order. An extra poll is not shown as postponed, and the request
- * gets its schedule back, unless a landing has set another one meanwhile: then that is due, and the lease is not.
+ * The poll is not counted and keeps its place in the order. An extra poll is not shown as postponed.
  */
 export function undoClaim(deps: ClaimDeps, one: ClaimedPoll, reason: string): Promise<void> {
-  const dueAt = unlessConfirmed(sql`${one.due_at}::timestamptz`)
-  const isLease = sql`r.next_poll_at > ${deps.time()}`
-  const schedule = sql`case when ${isLease} then ${one.scheduled_at}::timestamptz else r.next_poll_at end`
   const place = one.is_extra
-    ? sql`doubt_poll_at = ${dueAt}, next_poll_at = ${unlessConfirmed(schedule)}`
-    : sql`next_poll_at = ${dueAt}, polled_at = greatest(${deps.time()}, r.polled_at),
-        poll_outcome = 'postponed', poll_detail = ${reason}`
-  return end(deps, one, sql`polls = r.polls - 1, ${place}`)
+    ? sql``
+    : sql`, next_poll_at = ${unlessConfirmed(sql`coalesce(r.next_poll_at, r.tracked_at)`)},
+        polled_at = greatest(${deps.time()}, r.polled_at), poll_outcome = 'postponed', poll_detail = ${reason}`
+  return end(deps, one, sql`polls = r.polls - 1 ${place}`)
 }
 
 /** Ends the schedule of a request whose result was already known. */
@@ -243,13 +238,9 @@ function unlessConfirmed(at: SQL): SQL {
   return sql`case when r.confirmed_at is null then ${at} end`
 }
 
-/**
- * Writes the end of a poll while its claim holds. A request that ended during the poll, with nothing left to poll for,
- * is not changed.
- */
-async function end({ db }: ClaimDeps, one: ClaimedPoll, set: SQL): Promise<void> {
+/** Writes the end of a poll while its claim holds. */
+async function end({ db, time }: ClaimDeps, one: ClaimedPoll, set: SQL): Promise<void> {
   await one.endRenewals()
   await db.execute(sql`
-    update mediadock.requests r set poll_claims = r.poll_claims + 1, ${set}
-    where ${pollLease.isHeld(one)} and (r.landed_at is null or r.next_poll_at is not null)`)
+    update mediadock.requests r set ${pollLease.giveBack(time())}, ${set} where ${pollLease.isHeld(one)}`)
 }

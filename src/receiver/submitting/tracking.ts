@@ -2,6 +2,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { claimsAnew } from '../../platform/postgres/lease.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
 import type { Environment } from '../domain/keys.ts'
+import { pollLease } from '../domain/poll-lease.ts'
 
 export type TrackedBy = { environment: Environment | undefined; now: SQL }
 
@@ -27,7 +28,8 @@ export function joinTracked(now: SQL): SQL {
     next_poll_at = case
       when ${corrects} and (coalesce(r.signed_sandbox, r.sandbox) <> excluded.sandbox
         or (r.next_poll_at is not null and r.key_name is distinct from excluded.key_name))
-      then ${now} else r.next_poll_at end
+      then ${now} else r.next_poll_at end,
+    ${pollLease.giveBack(now)}
     where r.source_name is not distinct from excluded.source_name`
 }
 

@@ -1,10 +1,16 @@
 import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { leaseSeconds } from '../../../src/platform/postgres/lease-keeper.ts'
+import { trackRequest } from '../../../src/receiver/api/track.ts'
+import { applyHint } from '../../../src/receiver/landing/hint.ts'
+import { landingOf } from '../../../src/receiver/landing/row-to-write.ts'
+import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import { claimDue, createPollKeeper } from '../../../src/receiver/reconciling/poll-claims.ts'
 import { reschedule, undoClaim } from '../../../src/receiver/reconciling/polling.ts'
 import { preferredServer, type TestDatabase, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { imageResult } from '../../support/provider-stand.ts'
+import { reportOf } from '../../support/report.ts'
 import { createTestWorker, type TestWorker } from '../../support/worker.ts'
 
 describe('the lease of a poll', () => {
@@ -24,10 +30,15 @@ describe('the lease of a poll', () => {
     deps.setNow(new Date(start + seconds * 1000))
     return claimDue(given, { limit: 1, resting: new Set() })
   }
-  const nextPollIn = async () => {
-    const [row] = await database.sql`select next_poll_at from mediadock.requests where request_id = ${requestId}`
-    return (row?.['next_poll_at'].getTime() - start) / 1000
+  /** The times of the request, in seconds from the start. */
+  const times = async () => {
+    const [row] = await database.sql`
+      select extract(epoch from next_poll_at)::float8 as next_poll, extract(epoch from poll_leased_until)::float8 as leased
+      from mediadock.requests where request_id = ${requestId}`
+    const since = (seconds: number) => Math.round(seconds * 1000 - start) / 1000
+    return { nextPoll: since(row?.['next_poll']), leasedUntil: since(row?.['leased']) }
   }
+  const nextPollIn = async () => (await times()).nextPoll
 
   it('ends soon after its process died, after which only the next claimant writes', async () => {
     const [dead] = await claim(0)
@@ -51,19 +62,59 @@ describe('the lease of a poll', () => {
     expect(await nextPollIn()).toBe(before)
   })
 
-  it('is renewed during the poll, but not if a landing made the request due at once', async () => {
+  it('is renewed during the poll', async () => {
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
     onTestFinished(() => void vi.useRealTimers())
-    const held = { ...deps, leases: createPollKeeper(deps) }
-    const [one] = await claim(0, held)
+    const [one] = await claim(0, { ...deps, leases: createPollKeeper(deps) })
     deps.setNow(new Date(start + 5000))
     await vi.advanceTimersByTimeAsync(1000)
-    await eventually(async () => (await nextPollIn()) === 5 + leaseSeconds)
-
-    await database.sql`update mediadock.requests set next_poll_at = ${new Date(start + 5000)}`
-    await vi.advanceTimersByTimeAsync(1000)
-    const [other] = await claim(5)
-    expect(other?.claims).toBe(2)
+    await eventually(async () => (await times()).leasedUntil === 5 + leaseSeconds)
     await one?.endRenewals()
   })
+
+  it('leaves the times of polls alone, so that the poll of a dead process keeps its place', async () => {
+    await database.sql`update mediadock.requests set doubt_poll_at = next_poll_at`
+    await claim(0)
+    expect(await database.sql`select from mediadock.requests where next_poll_at = doubt_poll_at`).toHaveLength(1)
+    expect(await nextPollIn()).toBe(0)
+  })
+
+  const news: Record<string, () => Promise<unknown>> = {
+    'a webhook landed': async () => {
+      const report = reportOf(imageResult(requestId))
+      const origin = { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' } as const
+      const landing = { ...landingOf(report, origin, undefined), media_complete: false }
+      const environments = { live: ['live'], sandbox: ['sandbox'] }
+      await landOrThrow(deps.db, [landing], { now: deps.time(), environments })
+    },
+    'a hint says that it may have ended': async () => {
+      const delivery = { deliveryId: randomUUID(), webhookId: randomUUID(), sourceName: null, keyName: 'live' }
+      const hinted = { ...delivery, environment: 'live', claims: undefined } as const
+      await applyHint(deps, hinted, { kind: 'hint', jobId: requestId, poll: true })
+    },
+    'it is tracked with another key': () =>
+      trackRequest(
+        deps.db,
+        { request_id: requestId, key_name: 'sandbox' },
+        { environment: 'sandbox', now: deps.time() },
+      ),
+    'a service tracks it with another key': async () => {
+      await database.sql`update mediadock.requests set key_source = 'landed'`
+      await database.sql`insert into mediadock.requests (request_id, key_name) values (${requestId}, 'sandbox')
+        on conflict do nothing`
+    },
+  }
+  it.each(Object.entries(news))(
+    'ends early if %s: the poll writes nothing, and another is made',
+    async (_news, tell) => {
+      const [early] = await claim(0)
+      await tell()
+      const [next] = await claim(1)
+      if (!early || !next) expect.fail('nothing was claimed')
+      await reschedule(deps, early, { outcome: 'not_found' })
+      expect(await database.sql`select poll_outcome from mediadock.requests`).toEqual([{ poll_outcome: null }])
+      await reschedule(deps, next, { outcome: 'not_found' })
+      expect(await database.sql`select poll_outcome from mediadock.requests`).toEqual([{ poll_outcome: 'not_found' }])
+    },
+  )
 })
