@@ -20,7 +20,7 @@ const accounts: Record<string, string> = { live: 'acme', second: 'acme', sandbox
 
 async function stored(keys = [liveKey, second, sandboxKey], limitPerMinute = 10) {
   const { url } = await withTestDatabase()
-  const pool = createPool({ url, max: 2 })
+  const pool = createPool({ url, max: 2, keepsPlans: true })
   onTestFinished(() => pool.close())
   const { db } = pool
   const nowMs = Date.parse('2026-03-04T03:00:00Z')

@@ -11,7 +11,7 @@ let pool: Pool
 
 beforeAll(async () => {
   database = await createTestDatabase()
-  pool = createPool({ url: database.url, max: 8 })
+  pool = createPool({ url: database.url, max: 8, keepsPlans: true })
 })
 afterAll(async () => {
   await pool.close()

@@ -13,7 +13,7 @@ const now = (seconds: number) => timeOf(() => at(seconds))()
 describe.each(usualServers)('a key that is refused (%s)', (server) => {
   async function scene() {
     const { url, sql } = await withTestDatabase(server)
-    const { db, close } = createPool({ url, max: 8 })
+    const { db, close } = createPool({ url, max: 8, keepsPlans: true })
     onTestFinished(close)
     const keyName = `key ${randomUUID()}`
     const take = (seconds: number) =>

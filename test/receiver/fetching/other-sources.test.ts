@@ -27,7 +27,7 @@ let closedUrl: string
 
 beforeAll(async () => {
   database = await createTestDatabase()
-  pool = createPool({ url: database.url, max: 4 })
+  pool = createPool({ url: database.url, max: 4, keepsPlans: true })
   stand = await startProviderStand()
   const closed = http.createServer().listen(0, '127.0.0.1')
   await once(closed, 'listening')

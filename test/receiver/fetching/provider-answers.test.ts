@@ -31,7 +31,7 @@ let nowMs = Date.now()
 
 beforeAll(async () => {
   database = await createTestDatabase()
-  pool = createPool({ url: database.url, max: 4 })
+  pool = createPool({ url: database.url, max: 4, keepsPlans: true })
   stand = await startProviderStand()
 })
 afterEach(async () => {

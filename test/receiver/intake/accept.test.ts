@@ -14,7 +14,7 @@ import { noRoom } from '../../support/work-once.ts'
 import { createTestWorker } from '../../support/worker.ts'
 
 async function startAcceptor({ url, onStored = () => {} }: { url?: string; onStored?: () => void } = {}) {
-  const pool = createPool({ url: url ?? (await withTestDatabase()).url, max: 2 })
+  const pool = createPool({ url: url ?? (await withTestDatabase()).url, max: 2, keepsPlans: true })
   onTestFinished(() => pool.close())
   const flushes: number[] = []
   const acceptor = createAcceptor({

@@ -20,7 +20,7 @@ const environments = ['live', 'sandbox', 'unknown'] as const
 
 it('takes over the key that signs again: any other after a key_mismatch, a live one unless it is unreadable', async () => {
   const { url, sql } = await withTestDatabase()
-  const { db, close } = createPool({ url, max: 1 })
+  const { db, close } = createPool({ url, max: 1, keepsPlans: true })
   onTestFinished(close)
   for (const parking of parkings)
     for (const before of environments)
@@ -54,7 +54,7 @@ it('takes over the key that signs again: any other after a key_mismatch, a live 
 
 it('leaves a delivery undecided while another transaction holds its place in the queue, or the delivery', async () => {
   const { url, sql } = await withTestDatabase()
-  const { db, close } = createPool({ url, max: 1 })
+  const { db, close } = createPool({ url, max: 1, keepsPlans: true })
   onTestFinished(close)
   const free = newDelivery('sandbox')
   const [queued, landing] = [newDelivery('sandbox'), newDelivery('sandbox')]

@@ -47,8 +47,8 @@ let flushed = 0
 
 beforeAll(async () => {
   database = await createTestDatabase()
-  pool = createPool({ url: database.url, max: 2 * abreast })
-  single = createPool({ url: database.url, max: 1 })
+  pool = createPool({ url: database.url, max: 2 * abreast, keepsPlans: true })
+  single = createPool({ url: database.url, max: 1, keepsPlans: true })
   await database.sql.listen('mediadock_results', (payload) => {
     const notified = JSON.parse(payload)
     if (typeof notified.flushed === 'number') flushed = notified.flushed

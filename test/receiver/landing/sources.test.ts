@@ -40,7 +40,7 @@ let database: TestDatabase
 let pool: Pool
 beforeAll(async () => {
   database = await createTestDatabase()
-  pool = createPool({ url: database.url, max: 4 })
+  pool = createPool({ url: database.url, max: 4, keepsPlans: true })
 })
 afterAll(async () => {
   await pool.close()

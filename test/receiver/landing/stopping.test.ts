@@ -19,7 +19,7 @@ describe.each(usualServers)('on %s: a receiver that stops', (server) => {
     onTestFinished(() => stand.close())
     // No answer: it is landed without one, after a second.
     stand.answer(() => {})
-    const pool = createPool({ url, max: 1 })
+    const pool = createPool({ url, max: 1, keepsPlans: true })
     await store(pool.db, [okImage().body, okImage().body])
     await pool.close()
 

@@ -60,7 +60,7 @@ export function keysWithout({ all }: Keys, name: string): Keys {
 
 /** The receiver's parts on a real database and a real socket, driven by hand instead of by loops. */
 export async function createWorld(database: TestDatabase) {
-  const pool = createPool({ url: database.url, max: 8 })
+  const pool = createPool({ url: database.url, max: 8, keepsPlans: true })
   const { db } = pool
   const logger = createLogger('silent')
   const counter = () =>

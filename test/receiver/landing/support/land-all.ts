@@ -7,7 +7,7 @@ import { workOnce } from '../../../support/work-once.ts'
 
 /** A separate process that lands all pending deliveries, and prints the counts. */
 const keys = keysOf(liveKey)
-const pool = createPool({ url: process.argv[2] ?? '', max: 10 })
+const pool = createPool({ url: process.argv[2] ?? '', max: 10, keepsPlans: true })
 const deps: LandingDeps & { clock: () => Date } = {
   db: pool.db,
   keys: () => keys,
