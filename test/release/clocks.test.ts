@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
 import http from 'node:http'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
@@ -6,8 +6,10 @@ import { createKey, openProvider } from '../../src/provider/operating/commands.t
 import { openLaptop } from '../laptop/support/laptop.ts'
 import { call } from '../provider/support/running-provider.ts'
 import { anHourAhead, hostNow } from '../start/support/an-hour-ahead.ts'
+import { startProductionReceiver } from '../start/support/receiver-process.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
+import { deliver, failed } from '../support/webhooks.ts'
 
 it("a provider on a host an hour ahead uses Postgres's clock for shared times and the host's for signatures", async () => {
   const database = await withTestDatabase()
@@ -49,4 +51,36 @@ it("a provider on a host an hour ahead uses Postgres's clock for shared times an
     from provider.requests r join provider.deliveries d on d.request_id = r.id`
   expect(row?.['submitted']).toBeLessThan(60)
   expect(row?.['sent']).toBeLessThan(60)
+})
+
+it("a receiver on a host an hour ahead uses Postgres's clock for due times and the host's for signatures, and logs the difference", async () => {
+  const { program, base, database } = await startProductionReceiver({
+    ...anHourAhead,
+    GENERATION_API_URL: 'https://127.0.0.1:9',
+  })
+  await program.says(/this host's clock differs from Postgres's/)
+  const { sql } = database
+
+  const secret = 'whsec_first_secret'
+  const { requestId, body } = failed()
+  expect((await deliver(`${base}/webhooks`, body, { secret, t: hostNow() })).status).toBe(200)
+  expect((await deliver(`${base}/webhooks`, failed().body, { secret })).status).toBe(401)
+  const off = async () =>
+    (
+      await sql`select abs(extract(epoch from landed_at - now()))::float8 as s from mediadock.requests where request_id = ${requestId}`
+    )[0]?.['s']
+  await eventually(async () => (await off()) !== undefined && (await off()) !== null)
+  expect(await off()).toBeLessThan(60)
+
+  const tracked = randomUUID()
+  await sql`insert into mediadock.requests (request_id, key_name, tracked_at, next_poll_at) values (${tracked}, 'first', now(), now())`
+  const poll = async () =>
+    (
+      await sql`select polls, extract(epoch from next_poll_at - now())::float8 as next_in from mediadock.requests where request_id = ${tracked} and poll_outcome is not null`
+    )[0]
+  await eventually(async () => (await poll()) !== undefined)
+  expect((await poll())?.['next_in']).toBeLessThan(600)
+  const [budget] =
+    await sql`select abs(slots_until - extract(epoch from now()))::float8 as off from mediadock.call_budgets where key_name = 'first'`
+  expect(budget?.['off']).toBeLessThan(60)
 })

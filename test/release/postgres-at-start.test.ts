@@ -4,6 +4,7 @@ import path from 'node:path'
 import { promisify } from 'node:util'
 import postgres from 'postgres'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { mediadockHere } from '../commands/mediadock.ts'
 import { startPostgresProxy } from '../platform/support/postgres-proxy.ts'
 import { startProcess } from '../platform/support/processes.ts'
 import {
@@ -135,4 +136,25 @@ it('mediadock migrate waits for an unreachable Postgres, and reports it', async 
   proxy.passOn()
   expect(await program.exit).toEqual({ code: 0, signal: null })
   expect(program.output()).toMatch(/^receiver: up to date$/m)
+})
+
+it('a missing schema is waited for with MIGRATE_ON_START=false', async () => {
+  const database = await withTestDatabase(preferredServer)
+  await database.sql.unsafe('drop schema mediadock cascade')
+  const laptop = await folder()
+  const program = laptop.start({ ...production, DATABASE_URL: database.url, MIGRATE_ON_START: 'false' }, 'receiver')
+  const ready = async () => (await fetch(`http://127.0.0.1:${laptop.ports.PORT}/readyz`)).status
+  await program.says(
+    /"reason":"the schema mediadock is missing or older than this version, and MIGRATE_ON_START is false: run \\"mediadock migrate receiver\\""/,
+  )
+  expect(await ready()).toBe(503)
+  expect((await mediadockHere({ DATABASE_URL: database.url }, 'migrate', 'receiver')).code).toBe(0)
+  await program.says(/"msg":"started"/)
+  await eventually(async () => (await ready()) === 200)
+})
+
+it.each(fatal)('mediadock migrate with %s ends at once with that line', async (_what, urlOf, line) => {
+  const database = await withTestDatabase(preferredServer)
+  const { code, stderr } = await mediadockHere({ DATABASE_URL: await urlOf(database.url) }, 'migrate')
+  expect({ code, stderr: stderr.trimEnd() }).toEqual({ code: 1, stderr: expect.stringMatching(line) })
 })

@@ -104,3 +104,37 @@ it('gives the same bytes for the same references', async () => {
   const [one, other] = [await film(references, { duration: 1 }), await film(references, { duration: 1 })]
   expect(one.url.split('/').at(-1)).toBe(other.url.split('/').at(-1))
 })
+
+describe('pictures and videos of one clip', () => {
+  it("share the clip's time in input order, first frame and length included", async () => {
+    const video = await colours([
+      ['blue', 0.4],
+      ['green', 0.2],
+    ])
+    const references = [await referenceOf(await disc(), 'image_url'), await referenceOf(video, 'video_urls')]
+    const { file, duration } = await film(references, { duration: 2 })
+    const { frames, seconds } = await probe(file)
+    expect([duration, frames]).toEqual([2, 48])
+    expect(seconds).toBeCloseTo(2, 1)
+    expect(await likeness(await frameAt(file, 0), await disc({ width: 854, height: 480 }))).toBeGreaterThan(0.5)
+    // The second half is the video's: blue, then green, which is continued to the end.
+    const shown = []
+    for (const at of [1.1, 1.3, 1.5, 1.9]) shown.push(await colourOf(await frameAt(file, at)))
+    expect(shown).toEqual(['blue', 'blue', 'green', 'green'])
+  })
+})
+
+describe('reference sounds', () => {
+  it('form the sound track if one is requested, in sequence and repeated', async () => {
+    const references = [
+      await referenceOf(tone(440, 0.5), 'audio_urls', 0),
+      await referenceOf(tone(1000, 0.5), 'audio_urls', 1),
+    ]
+    const { file } = await film(references, { generate_audio: true, duration: 2 })
+    // Of two tones in turn, each is a quarter of the whole.
+    expect(await toneIn(file, 440)).toBeGreaterThan(0.2)
+    expect(await toneIn(file, 1000)).toBeGreaterThan(0.2)
+    expect(await toneIn(file, 700)).toBeLessThan(0.01)
+    expect((await probe(file)).audio).toMatch(/^aac .*44100 Hz, stereo/)
+  })
+})

@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest'
 import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import { createEngines } from '../../../src/provider/engines/registry.ts'
 import { long } from '../../chaos/length.ts'
-import { fileOf, imagesOf, runEngine } from './engine-run.ts'
-import { disc, likeness, referenceOf } from './reference-files.ts'
+import { fileOf, imagesOf, runEngine } from '../../provider/engines/engine-run.ts'
+import { disc, likeness, referenceOf } from '../../provider/engines/reference-files.ts'
 
 const models = [...builtInCatalog().values()].filter(({ capabilities }) => capabilities.includes('image-to-image'))
 

@@ -5,8 +5,8 @@ import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import { videoSize } from '../../../src/provider/engines/frame-size.ts'
 import { createLocalVideoEngine } from '../../../src/provider/engines/local-video.ts'
 import { long } from '../../chaos/length.ts'
-import { fileOf, filesBelow, runEngine, temporaryFolder, videoOf } from './engine-run.ts'
-import { probe } from './probe.ts'
+import { fileOf, filesBelow, runEngine, temporaryFolder, videoOf } from '../../provider/engines/engine-run.ts'
+import { probe } from '../../provider/engines/probe.ts'
 
 const engine = createLocalVideoEngine()
 

@@ -8,14 +8,14 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import { removeMedia } from '../../src/receiver/archive/removal.ts'
 import { startProcess } from '../platform/support/processes.ts'
 import { freePort } from '../provider/support/free-port.ts'
+import { mediaStand, pngOf, temporaryFolder } from '../receiver/archive/media-stand.ts'
 import { childEnv } from '../support/child-env.ts'
 import { preferredServer } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
 import { deliver, failed, okImage } from '../support/webhooks.ts'
 import { withReceiver, type WithReceiver } from '../support/with-receiver.ts'
-import { mediaStand, pngOf, temporaryFolder } from './archive/media-stand.ts'
-import { writeProject } from './recipe-project.ts'
+import { writeProject } from './support/recipe-project.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
 

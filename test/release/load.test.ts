@@ -3,9 +3,9 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { readCatalog } from '../../src/provider/catalog/current-catalog.ts'
 import { cancelRequest, checkLedger, setFaults } from '../../src/provider/operating/commands.ts'
 import { long } from '../chaos/length.ts'
+import { quickPictures } from '../provider/support/quick-pictures.ts'
+import { startTestProvider } from '../provider/support/running-provider.ts'
 import { eventually } from '../support/eventually.ts'
-import { quickPictures } from './support/quick-pictures.ts'
-import { startTestProvider } from './support/running-provider.ts'
 
 const submits = long ? 2000 : 56
 const connections = 64
