@@ -83,5 +83,13 @@ async function makeTemplate(url: string): Promise<void> {
   await receiver.close()
   const admin = postgres(url.replace(/mediadock$/, 'postgres'), { max: 1, onnotice: () => {} })
   await admin`alter database mediadock with is_template true`
+  await hashPasswordOnce(admin, decodeURIComponent(new URL(url).password))
   await admin.end()
+}
+
+/** Each of the many thousand connections hashes it 4096 times otherwise. PostgreSQL 15 cannot do without. */
+async function hashPasswordOnce(admin: postgres.Sql, password: string): Promise<void> {
+  const [row] = await admin`select current_setting('scram_iterations', true) as iterations`
+  if (row?.['iterations'] === null) return
+  await admin.unsafe(`set scram_iterations = 1; alter role current_user password '${password}'`)
 }
