@@ -1,5 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { linkTo } from '../../platform/pages/filters.ts'
 import { table, moment } from '../../platform/pages/parts.ts'
 import type { AuditRow } from '../operating/audit.ts'
 import { listPages } from './list-page.ts'
@@ -16,7 +17,7 @@ export function auditPage({ rows, target, older, isFirst }: AuditView): Markup {
   const cells = rows.map(({ at, via, actor, action, target: on, detail }) => [
     moment(at),
     action,
-    on === null ? '—' : html`<a class="mono" href="/audit?${new URLSearchParams({ target: on }).toString()}">${on}</a>`,
+    on === null ? '—' : html`<a class="mono" href="${linkTo('/audit', { target: on })}">${on}</a>`,
     factsOf(detail),
     actor,
     via,

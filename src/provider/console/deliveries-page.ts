@@ -3,24 +3,19 @@ import { z } from 'zod'
 import { standings } from '../webhooks/delivery-history.ts'
 import type { ConsoleDeps } from './actions.ts'
 import { deliveryTable } from './delivery-table.ts'
-import { choice, choiceOf, cursorSchema, textSchema } from './filter-fields.ts'
+import { choiceOf } from './filter-fields.ts'
 import { showList } from './list-page.ts'
 import type { Show } from './parts.ts'
 import { findDeliveries, searchDeliveries } from './reads.ts'
 
-const schema = z.object({
-  account: textSchema,
-  state: choiceOf(standings),
-  q: textSchema,
-  before: cursorSchema,
-})
+const schema = z.object({ state: choiceOf(standings) })
 
 export function showDeliveryList(app: Express, { db }: ConsoleDeps, show: Show): void {
   showList(app, show, {
     path: '/deliveries',
     heading: 'Webhook deliveries',
     schema,
-    fields: ({ state }) => choice('state', state, standings),
+    fields: () => [{ name: 'state', label: 'State', options: standings }],
     ids: 'request id or delivery id',
     find: (id) => findDeliveries(db, id),
     read: (wanted) => searchDeliveries(db, wanted),

@@ -1,8 +1,6 @@
 import type { Request } from 'express'
-import { html } from 'hono/html'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
-import type { Markup } from '../../platform/pages/console-page.ts'
 import { plainWords } from '../../platform/plain-words.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 
@@ -47,20 +45,4 @@ export function filtersIn<T extends z.ZodType>(req: Request, schema: T): z.infer
     'invalid_filter',
     `the filter ${issue?.path.join('.') ?? ''} ${issue?.message ?? 'is not valid'}`,
   )
-}
-
-export function capital(text: string): string {
-  return text.slice(0, 1).toUpperCase() + text.slice(1)
-}
-
-/** A select of one of several choices, or any. An unknown value stays visible. */
-export function choice(name: string, chosen: string | undefined, choices: readonly string[]): Markup {
-  return html`<label>
-    ${capital(name)}
-    <select name="${name}">
-      <option value="">any</option>
-      ${chosen === undefined || choices.includes(chosen) ? '' : html`<option selected>${chosen}</option>`}
-      ${choices.map((each) => html`<option ${each === chosen ? html`selected` : ''}>${each}</option>`)}
-    </select>
-  </label>`
 }

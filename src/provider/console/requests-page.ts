@@ -6,18 +6,15 @@ import { action, table, moment, time } from '../../platform/pages/parts.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { environments } from '../domain/schema.ts'
 import type { ConsoleDeps } from './actions.ts'
-import { choice, choiceOf, cursorSchema, textSchema } from './filter-fields.ts'
+import { choiceOf, textSchema } from './filter-fields.ts'
 import { showList } from './list-page.ts'
 import { accountLink, badge, isUnfinished, requestLink, type Show, chargeOf } from './parts.ts'
 import { findRequests, type RequestRow, searchRequests } from './reads.ts'
 
 const schema = z.object({
-  account: textSchema,
   model: textSchema,
   status: choiceOf(requestStatuses),
   environment: choiceOf(environments),
-  q: textSchema,
-  before: cursorSchema,
 })
 
 export function showRequests(app: Express, { db, catalog, clock }: ConsoleDeps, show: Show): void {
@@ -25,9 +22,11 @@ export function showRequests(app: Express, { db, catalog, clock }: ConsoleDeps, 
     path: '/requests',
     heading: 'Requests',
     schema,
-    fields: ({ model, status, environment }) =>
-      html`${choice('model', model, [...catalog().keys()])} ${choice('status', status, requestStatuses)}
-      ${choice('environment', environment, environments)}`,
+    fields: () => [
+      { name: 'model', label: 'Model', options: [...catalog().keys()] },
+      { name: 'status', label: 'Status', options: requestStatuses },
+      { name: 'environment', label: 'Environment', options: environments },
+    ],
     ids: 'request id or Idempotency-Key',
     find: (id) => findRequests(db, id),
     read: (wanted) => searchRequests(db, wanted),

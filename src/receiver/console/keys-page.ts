@@ -1,6 +1,7 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
+import { linkTo } from '../../platform/pages/filters.ts'
 import { moment, numbers, table, time, type Row } from '../../platform/pages/parts.ts'
 import { reloadKeys, type KeysPlace } from '../on-call/cause-words.ts'
 import { readingOptions } from '../on-call/reading.ts'
@@ -11,7 +12,6 @@ import type { ReceiverSettings } from '../settings.ts'
 import { addedSecretHint } from './parked/verify-pages.ts'
 import { badge, card, duration, foreign, number, problem, sourceLine } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
-import { linkTo } from './parts/url.ts'
 
 export function keysRoutes(console: ConsoleDeps): Router {
   const { db, keys, settings } = console

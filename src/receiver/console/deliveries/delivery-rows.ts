@@ -1,11 +1,11 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { linkTo } from '../../../platform/pages/filters.ts'
 import { moment } from '../../../platform/pages/parts.ts'
 import type { ArrivalEntry } from '../../queries/arrivals.ts'
 import type { DeliveryEntry } from '../../queries/deliveries.ts'
 import { listTable, type ListColumn, type ListTable } from '../parts/columns.ts'
 import { badge, code, foreign, number, shortId, sourceLine } from '../parts/parts.ts'
-import { linkTo } from '../parts/url.ts'
 
 // The rows of deliveries and arrivals, for every table that shows them.
 

@@ -3,6 +3,7 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { actorOf } from '../../../platform/pages/access.ts'
 import { sendPage, type Markup } from '../../../platform/pages/console-page.ts'
+import { linkTo, type Query } from '../../../platform/pages/filters.ts'
 import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
 import { confirmation, type Action, facts, moment, numbers, table, time } from '../../../platform/pages/parts.ts'
 import { auditedCall } from '../../api/audited-call.ts'
@@ -14,7 +15,7 @@ import { deliveryFiltersSchema, InvalidFilterError, parseFilters, type DeliveryF
 import { filtersAsTarget } from '../../upkeep/audit.ts'
 import { badge, foreign, notice, number, problem, shortId } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
-import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
+import { queryOf, without } from '../parts/url.ts'
 import {
   failuresView,
   isAllRefused,

@@ -1,6 +1,7 @@
 import type { Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import type { Query } from '../../../platform/pages/filters.ts'
 import { hiddenFields } from '../../../platform/pages/parts.ts'
 import { namedItems } from '../../domain/page-limits.ts'
 import { groupFailures, replayMany, type Failures, type ReplayedMany } from '../../on-call/replay-many.ts'
@@ -8,7 +9,6 @@ import type { DeliveryFilters } from '../../queries/filters.ts'
 import { changesView } from '../parts/diff.ts'
 import { foreign, number, problem, shortId } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
-import type { Query } from '../parts/url.ts'
 
 /** Returns what a replay of the newest 20 of these deliveries would change: few, because a dry run locks rows. */
 export function trySample(

@@ -1,11 +1,11 @@
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { linkTo, type Query } from '../../../platform/pages/filters.ts'
 import { emptyState, hiddenFields, time } from '../../../platform/pages/parts.ts'
 import { arrivalOutcomes } from '../../domain/arrivals-schema.ts'
 import { minutesFiltersSchema, type MinutePoint, type Minutes, type MinutesFilters } from '../../queries/minutes.ts'
 import { chart, type Chart } from '../parts/chart.ts'
-import { linkTo, type Query } from '../parts/url.ts'
 
 const rangeMinutes = { '1h': 60, '3h': 180, '24h': 1440 } as const
 const ranges = ['1h', '3h', '24h'] as const

@@ -1,11 +1,11 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { linkTo } from '../../../platform/pages/filters.ts'
 import { moment, table, time, type Cells } from '../../../platform/pages/parts.ts'
 import { webhookAttempts } from '../../../wire/backoff.ts'
 import { maxPageItems } from '../../domain/page-limits.ts'
 import type { GiveUp } from '../../queries/give-ups.ts'
 import { badge, card, code, dueTime, duration, foreign, shortId } from '../parts/parts.ts'
-import { linkTo } from '../parts/url.ts'
 
 const [shownRows, shownShort] = [50, 5]
 

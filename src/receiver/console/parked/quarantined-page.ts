@@ -1,6 +1,7 @@
 import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { linkTo } from '../../../platform/pages/filters.ts'
 import { facts, time } from '../../../platform/pages/parts.ts'
 import { unknown } from '../../api/operation.ts'
 import { statedRequestId, sha256Hex } from '../../domain/delivery.ts'
@@ -12,7 +13,6 @@ import { bodyPart, bodyViewOf, headersPart, sendDownload, type BodyView } from '
 import { causeText } from '../parts/cause.ts'
 import { card, foreign, notice, shortId, size } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
-import { linkTo } from '../parts/url.ts'
 
 /** One refused arrival, without its signature. */
 export function quarantinedRoutes(console: ConsoleDeps): Router {

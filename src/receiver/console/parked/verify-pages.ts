@@ -2,6 +2,7 @@ import { Router } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { linkTo, type Query } from '../../../platform/pages/filters.ts'
 import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
 import { confirmation, table } from '../../../platform/pages/parts.ts'
 import { auditedCall } from '../../api/audited-call.ts'
@@ -17,7 +18,7 @@ import { checkQuarantine, type Check } from '../../queries/quarantine.ts'
 import { deliveriesTable } from '../deliveries/delivery-rows.ts'
 import { badge, foreign, notice, number, problem } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
-import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
+import { queryOf, without } from '../parts/url.ts'
 
 const chosenSchema = z.strictObject({ reason: textFilter.optional() })
 const countSchema = z

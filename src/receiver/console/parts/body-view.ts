@@ -2,9 +2,10 @@ import type { Request, Response } from 'express'
 import { html } from 'hono/html'
 import { formatJson, maxFormattedBytes, maxFormattedDepth, shownCharacters } from '../../../platform/json-text.ts'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { linkTo } from '../../../platform/pages/filters.ts'
 import { facts, type Fact, tabs } from '../../../platform/pages/parts.ts'
 import { foreign, number, size, visible } from './parts.ts'
-import { linkTo, queryOf } from './url.ts'
+import { queryOf } from './url.ts'
 
 export const bodyViews = ['text', 'formatted', 'hex'] as const
 export type BodyView = (typeof bodyViews)[number]

@@ -1,23 +1,10 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { control, type Field, type Query } from '../../../platform/pages/filters.ts'
 import { hiddenFields, tabs } from '../../../platform/pages/parts.ts'
 import type { Keys } from '../../domain/keys.ts'
 import { problem } from './parts.ts'
-import { linkWith, without, type Query } from './url.ts'
-
-export type Field = {
-  name: string
-  label: string
-  /** The choices of a select; without them the field takes any text. */
-  options?: readonly string[]
-  /** The words for a choice, where the code alone is not understood. */
-  wordsOf?: (choice: string) => string
-  placeholder?: string
-  /** True for a field that is folded below "More filters". */
-  more?: boolean
-  /** True for the field that the key `/` focuses. */
-  search?: boolean
-}
+import { linkWith, without } from './url.ts'
 
 /** The search of lists of webhooks. */
 export const webhookIdField: Field = {
@@ -93,19 +80,6 @@ export function usualFilters(path: string, query: Query, usual: Readonly<Record<
     current: names.every((name) => query[name] === filters[name]),
   }))
   return tabs('Usual filters', items)
-}
-
-function control({ name, label, options, wordsOf, placeholder = '', search }: Field, query: Query): Markup {
-  const value = query[name] ?? ''
-  if (options === undefined) {
-    return html`<label class="${search ? 'wide' : ''}"><span>${label}</span>
-      <input type="${search ? 'search' : 'text'}" name="${name}" value="${value}" placeholder="${placeholder}" autocomplete="off" spellcheck="false"
-        ${search ? html`data-search` : ''} /></label>`
-  }
-  // An unknown value stays visible, because the error message below mentions it.
-  const choices = value === '' || options.includes(value) ? options : [value, ...options]
-  return html`<label><span>${label}</span>
-    <select name="${name}"><option value="">any</option>${choices.map((choice) => html`<option value="${choice}" ${choice === value ? html`selected` : ''}>${wordsOf?.(choice) ?? choice}</option>`)}</select></label>`
 }
 
 function chips(fields: readonly Field[], path: string, query: Query): readonly Markup[] {

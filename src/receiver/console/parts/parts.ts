@@ -1,9 +1,10 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { linkTo, type Query } from '../../../platform/pages/filters.ts'
 import { badgeOf, pageLinks, time, type Tone } from '../../../platform/pages/parts.ts'
 import { defaultSourceName } from '../../domain/source.ts'
 import { causeWords } from '../../on-call/cause-words.ts'
-import { linkTo, linkWith, type Query } from './url.ts'
+import { linkWith } from './url.ts'
 
 /** Pieces that the pages of the receiver's console share. All text is escaped by `html`. */
 

@@ -1,10 +1,10 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { linkTo } from '../../../platform/pages/filters.ts'
 import { moment, table, type Row } from '../../../platform/pages/parts.ts'
 import { defaultPageItems } from '../../domain/page-limits.ts'
 import type { RefusedSubmit } from '../../submitting/refusals.ts'
 import { card, foreign } from './parts.ts'
-import { linkTo } from './url.ts'
 
 /** The submits that the provider refused in the last hour. Their metadata shows whose they are. Empty without any. */
 export function refusedSubmitsCard(submits: readonly RefusedSubmit[]): Markup | '' {

@@ -1,16 +1,6 @@
 import type { Request } from 'express'
+import { linkTo, type Query } from '../../../platform/pages/filters.ts'
 import { ago } from '../../queries/filters.ts'
-
-/** The parameters of a page's address, by name. */
-export type Query = Readonly<Record<string, string | undefined>>
-
-/** A link to `path` with these parameters; empty ones are left out. */
-export function linkTo(path: string, query: Query = {}): string {
-  const params = new URLSearchParams()
-  for (const [name, value] of Object.entries(query)) if (value !== undefined && value !== '') params.set(name, value)
-  const text = params.toString()
-  return text === '' ? path : `${path}?${text}`
-}
 
 /** A link to the first page of the same list with other filters and no open row. */
 export function linkWith(path: string, query: Query, changes: Query): string {

@@ -1,6 +1,7 @@
 import { Router, type Request as HttpRequest } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { linkTo } from '../../../platform/pages/filters.ts'
 import { confirmation } from '../../../platform/pages/parts.ts'
 import { auditedCall } from '../../api/audited-call.ts'
 import { unknown, uuidParam } from '../../api/operation.ts'
@@ -9,7 +10,6 @@ import { readWithin } from '../../queries/deadline.ts'
 import { findRequest, type Request } from '../../queries/requests.ts'
 import { foreign } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
-import { linkTo } from '../parts/url.ts'
 
 /** The step before a cancellation, and the cancellation itself. */
 export function cancelRoutes(console: ConsoleDeps): Router {

@@ -1,11 +1,11 @@
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { linkTo } from '../../../platform/pages/filters.ts'
 import { moment, table } from '../../../platform/pages/parts.ts'
 import type { Mentions } from '../../queries/find.ts'
 import { arrivalsTable, deliveriesTable } from '../deliveries/delivery-rows.ts'
 import { card, code, foreign, problem } from '../parts/parts.ts'
-import { linkTo } from '../parts/url.ts'
 
 const shownOfArrival = ['received', 'outcome', 'cause', 'webhook_id', 'from']
 const shownOfDelivery = ['received', 'says', 'outcome', 'cause', 'webhook_id']
