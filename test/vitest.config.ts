@@ -18,7 +18,7 @@ export default defineConfig({
     // Most objects of a test die young. With room for them, a tenth of the time goes elsewhere than to collecting them.
     execArgv: ['--max-semi-space-size=32'],
     // More than there are cores: many tests wait, for a timeout or for a process.
-    maxWorkers: 6,
+    maxWorkers: 8,
     sequence: { sequencer: LongestFirst },
     // A shared CI machine stalls at times; what fails twice is broken.
     retry: process.env['CI'] ? 1 : 0,

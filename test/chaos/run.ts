@@ -71,7 +71,7 @@ const others = [
   'large-indexes',
   'arrival-partitions',
   'thumbnails',
-  'platform/ffmpeg',
+  'release/ffmpeg',
   // Every page in both schemes, wide and on a phone.
   'browser/',
 ]

@@ -7,7 +7,7 @@ import { call, follow } from './calls.ts'
 
 const mebibyte = 1024 * 1024
 /** Requests of 2.7 MB each: several pages of them. */
-const large = 20
+const large = 8
 
 describe.each(usualServers)('answers are bounded in bytes, on the %s server', (server) => {
   let database: TestDatabase

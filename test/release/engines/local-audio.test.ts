@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest'
 import { createLocalAudioEngine } from '../../../src/provider/engines/local-audio.ts'
 import { composeMusic } from '../../../src/provider/engines/music.ts'
 import { encodeWav } from '../../../src/provider/engines/wav.ts'
-import { audioOf, fileOf, filesBelow, runEngine } from './engine-run.ts'
-import { probe } from './probe.ts'
+import { audioOf, fileOf, filesBelow, runEngine } from '../../provider/engines/engine-run.ts'
+import { probe } from '../../provider/engines/probe.ts'
 
 const engine = createLocalAudioEngine()
 const never = new AbortController().signal

@@ -3,7 +3,7 @@ import os from 'node:os'
 import path from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { findFfmpeg } from '../../src/platform/ffmpeg.ts'
-import { describeDecoding, program, webAssembly } from './support/decoding.ts'
+import { describeDecoding, program, webAssembly } from '../platform/support/decoding.ts'
 
 const never = new AbortController().signal
 

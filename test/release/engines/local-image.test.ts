@@ -3,7 +3,7 @@ import sharp from 'sharp'
 import { describe, expect, it } from 'vitest'
 import { EngineError } from '../../../src/provider/engines/engine.ts'
 import { createLocalImageEngine } from '../../../src/provider/engines/local-image.ts'
-import { fileOf, filesBelow, imagesOf, mediaUrl, runEngine } from './engine-run.ts'
+import { fileOf, filesBelow, imagesOf, mediaUrl, runEngine } from '../../provider/engines/engine-run.ts'
 
 const engine = createLocalImageEngine({ withOriginal: false })
 const withOriginal = createLocalImageEngine({ withOriginal: true })

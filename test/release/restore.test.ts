@@ -6,12 +6,12 @@ import path from 'node:path'
 import { promisify } from 'node:util'
 import postgres from 'postgres'
 import { expect, inject, it, onTestFinished } from 'vitest'
+import { printedCommands } from '../ops/printed-commands.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, type Sample } from '../support/webhooks.ts'
-import { printedCommands } from './printed-commands.ts'
 
 describeOnPackaged('docs/postgres.md, "Backup and restore"', () => {
   it('restores all data, and readers of the feed continue without a gap', async () => {

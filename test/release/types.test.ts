@@ -5,10 +5,10 @@ import path from 'node:path'
 import { promisify } from 'node:util'
 import { expect, it, onTestFinished } from 'vitest'
 import { typesOf } from '../../src/commands/types.ts'
+import { mediadockHere } from '../commands/mediadock.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { json, startProviderStand } from '../support/provider-stand.ts'
 import { liveKey } from '../support/receiver.ts'
-import { mediadockHere } from './mediadock.ts'
 
 const tsc = path.resolve(import.meta.dirname, '../../node_modules/typescript/bin/tsc')
 const model = {

@@ -36,7 +36,7 @@ it('each command leaves nothing open that keeps the process running', async () =
   const stand = await startProviderStand()
   onTestFinished(stand.close)
   stand.answer((_id, _req, res) => json(res, 200, { data: [] }))
-  const script = path.resolve(import.meta.dirname, 'one-after-another.ts')
+  const script = path.resolve(import.meta.dirname, '../commands/one-after-another.ts')
   const env = {
     ...childEnv,
     DATABASE_URL: url,
