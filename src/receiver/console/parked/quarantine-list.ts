@@ -16,7 +16,7 @@ import { webhookIdField } from '../parts/filter-bar.ts'
 import { sendList } from '../parts/list-view.ts'
 import { code, foreign, number, size, sourceLine, titleOfCause } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
-import { addedSecretHint } from './verify-pages.ts'
+import { addedSecretHint, isOfTime } from './verify-pages.ts'
 
 const path = '/parked'
 
@@ -46,7 +46,7 @@ export async function sendQuarantine(console: ConsoleDeps, res: Response, title:
     schema: quarantineListSchema,
     read: (wanted) => listQuarantine(db, keys(), wanted),
     shown: (listed) =>
-      html`${all === 0 ? '' : html`<div class="bulk"><a class="button quiet" href="${linkTo('/parked/verify', { reason })}">Verify ${all === 1 ? 'it' : `${reason === undefined ? 'all' : 'these'} ${number(all)}`} again…</a></div>`}
+      html`${all === 0 || isOfTime(reason) ? '' : html`<div class="bulk"><a class="button quiet" href="${linkTo('/parked/verify', { reason })}">Verify ${all === 1 ? 'it' : `${reason === undefined ? 'all' : 'these'} ${number(all)}`} again…</a></div>`}
         <div class="card table-card">${quarantineTable(listed, query)}</div>`,
   })
 }

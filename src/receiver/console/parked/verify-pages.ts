@@ -170,7 +170,7 @@ function ends(deliveries: readonly DeliveryEntry[]): string {
 }
 
 /** A cause of time: a configured secret matches, so another secret would not help. */
-function isOfTime(reason: string | undefined): boolean {
+export function isOfTime(reason: string | undefined): boolean {
   return reason === 'timestamp_too_old' || reason === 'timestamp_in_future'
 }
 

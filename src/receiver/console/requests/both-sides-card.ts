@@ -50,7 +50,9 @@ function pollFacts(request: RequestDetail, when: When): Fact[] {
       'Polled',
       polled_at === null
         ? html`<span class="soft">never</span>`
-        : html`${number(count)} ${count === 1 ? 'time' : 'times'}, last ${time(polled_at)}`,
+        : count === 0
+          ? html`not yet, last tried ${time(polled_at)}`
+          : html`${number(count)} ${count === 1 ? 'time' : 'times'}, last ${time(polled_at)}`,
     ],
     ['Next poll', 'never' in next ? html`<span class="soft">${next.never}</span>` : dueTime(next.at, when.now)],
   ]
