@@ -123,6 +123,9 @@ describe('GET /api/deliveries', () => {
     const id = await deliverAndSettle({ receiver, database }, sample, { webhookId })
     expect(await listed('/api/deliveries?outcome=refused')).toEqual([id])
     expect(await listed(`/api/deliveries?outcome=refused&until=${soon()}`)).toEqual([])
+    // Either may be logged last.
+    const arrivals = () => database.sql`select from mediadock.arrivals where webhook_id = ${webhookId}`
+    await eventually(async () => (await arrivals()).length === 2)
     await database.sql`delete from mediadock.arrivals where webhook_id = ${webhookId}`
     await database.sql`delete from mediadock.deliveries where webhook_id = ${webhookId}`
     await database.sql`delete from mediadock.requests where request_id = ${sample.requestId}`
