@@ -40,12 +40,15 @@ export async function startScene({
   sql,
   hostile = false,
   isCalm = false,
+  minutes = 46,
 }: {
   url: string
   sql: postgres.Sql
   hostile?: boolean
   /** Only what goes well, and failed generations. */
   isCalm?: boolean
+  /** Each is a row of the lists. */
+  minutes?: number
 }): Promise<Scene> {
   const stand = await startProviderStand()
   const answers = new Map<string, Answer>()
@@ -92,7 +95,7 @@ export async function startScene({
       await eventually(async () => (await sql`select from mediadock.inbox where due_at <= ${now}`).length === 0)
     },
   }
-  const ids = await play(stage, isCalm)
+  const ids = await play(stage, { isCalm, minutes })
   if (hostile) await playHostile(stage)
   receiver.setNow(undefined)
   const refused = isCalm ? 0 : hostile ? 8 : 7
@@ -179,7 +182,10 @@ function ok(requestId: string, model: string, output: object, cost: number) {
   return { request_id: requestId, status: 'OK', payload: { model, output, cost } }
 }
 
-async function play(stage: Stage, isCalm: boolean): Promise<Omit<Scene['ids'], 'parked' | 'accepted' | 'quarantined'>> {
+async function play(
+  stage: Stage,
+  { isCalm, minutes }: { isCalm: boolean; minutes: number },
+): Promise<Omit<Scene['ids'], 'parked' | 'accepted' | 'quarantined'>> {
   const { receiver, says, media, at, send } = stage
   const picture = (n: number) => ({
     url: media(`image-${n % 4}.webp`),
@@ -203,7 +209,6 @@ async function play(stage: Stage, isCalm: boolean): Promise<Omit<Scene['ids'], '
 
   if (!isCalm) ids['overdue'] = await playTroubles(stage, newId, picture)
 
-  const minutes = 46
   for (let n = 0; n < minutes; n += 1) {
     const begin = (minutes - n) * 58
     at(begin)
@@ -242,7 +247,7 @@ async function play(stage: Stage, isCalm: boolean): Promise<Omit<Scene['ids'], '
       await post(body)
       if (n % 7 === 1) await post(body)
     }
-    if (!isCalm && n >= 36 && n % 2 === 0)
+    if (!isCalm && n >= minutes - 10 && n % 2 === 0)
       await send(ok(randomUUID(), 'aurora-image', { images: [picture(n)] }, 4), { secret: missingSecret })
     if (n % 15 === 14) await call(receiver, 'POST /api/reconciler/run')
   }
