@@ -52,7 +52,7 @@ const longest = [
   'environments.test.ts',
   'shares.test.ts',
   'quarantine.test.ts',
-  'landing-bytes.test.ts',
+  'landing-memory.test.ts',
   'processing.test.ts',
   'reconciler.test.ts',
   'framing.test.ts',
