@@ -51,6 +51,7 @@ const others = [
   'landing',
   'load',
   'engines/',
+  'release/video-references',
   'lost-connections',
   // In their long form on both servers.
   'receiver/api',
