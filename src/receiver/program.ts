@@ -41,7 +41,7 @@ import { openTraces } from './traces/traces.ts'
  *   landing/two-statements.ts           runs the statement that lands it: short-sql.ts, of the parts in parts-sql.ts and
  *                                       rules-sql.ts
  *   feeding/sequencer.ts                gives the change its position in the feed
- *   reconciling/follow-ups.ts           polls for the full result: poll-claims.ts, then polling.ts
+ *   reconciling/follow-ups.ts           makes polls that are due: poll-claims.ts, then polling.ts
  *   fetching/fetcher.ts                 asks with keys that have a call: source-call.ts, call-budget.ts
  *
  * Other ways:
@@ -51,14 +51,14 @@ import { openTraces } from './traces/traces.ts'
  *   signed in another environment too   intake/store.ts runs a second statement
  *   over 64 KiB, or without room here   landing/inbox.ts: any process claims it from the inbox
  *   of a source that does not sign      intake/webhook.ts stores nothing: reconciling/unsigned-hints.ts makes a poll due
- *   not readable                        intake/store.ts parks it at once; landing/before-landing.ts after a replay
+ *   not readable                        intake/store.ts parks it at once; before-landing.ts, after a replay of many
  *   not simply a report                 landing/before-landing.ts: ends a submit, or is a hint (hint.ts)
  *   not the first for its request       landing/whole-sql.ts: contradictions, mismatches, flags, the provider's results
  *   refused by Postgres                 landing/land-in-parts.ts halves the batch, puts off, parks after five tries
  *   locked, or one too many of many     landing/returning.ts returns it to the inbox, to land later
  *   replayed                            landing/replay.ts lands it at once; on-call/replay-many.ts for many
  *   many replayed in the console        on-call/replays.ts puts them back into the inbox: landing/requeue.ts
- *   no webhook ends the request         reconciling/reconciler.ts polls in runs
+ *   no webhook ends the request         reconciling/reconciler.ts makes the first poll, follow-ups.ts the next ones
  *
  * When something fails, these decide:
  *

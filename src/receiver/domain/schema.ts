@@ -146,11 +146,11 @@ const isLandedWhole = sql`(landed_at is not null) = (status in ('COMPLETED', 'FA
  * Known requests with their state and result. Services read them through the view `results`. The life of a request:
  * tracked → landed → confirmed. `next_poll_at` is the schedule of its polls, `doubt_poll_at` the time of an extra poll.
  *
- * Rules that a constraint cannot express are triggers (drizzle/receiver/0000_baseline.sql, but for the last):
+ * Rules that a constraint cannot express are triggers (drizzle/receiver/0000_baseline.sql, where no other is named):
  *
  * - `join_tracked`: an INSERT by a service, for a request that a webhook made first, fills in the missing values of its
- *   row. Its key replaces one that only a webhook named, and the provider is then polled at once. The receiver's own
- *   tracking does the same in its statement (submitting/tracking.ts).
+ *   row. Its key replaces one that only a webhook named, and the provider is then polled at once
+ *   (0023_poll_leases.sql). The receiver's own tracking has its own rules (submitting/tracking.ts).
  * - `require_media`: a COMPLETED request has a row of `media`. It runs after the statement that writes both.
  * - `note_joined`: values that join a landed result are a change for readers, so they get a row of `changes`.
  * - `requests_metadata`: metadata is bounded in size and depth (0013_check_metadata_once.sql).

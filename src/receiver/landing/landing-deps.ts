@@ -18,7 +18,7 @@ export type LandingDeps = {
   onProcessed: (processed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
   /** Ends the submit that the URL of a webhook names. */
   join?: ((joining: RequestIds & { idempotencyKey: string; sourceName: string | null }) => Promise<void>) | undefined
-  /** Called when a poll is due because of a hint. */
+  /** Called after a hint that the job may have ended: a poll may be due. */
   onHint?: ((keyName: string) => void) | undefined
   traces?: DeliveryTraces | undefined
 }

@@ -49,6 +49,8 @@ type ClaimedRow = RowOf<
     /** The provider did not know the request when it was asked last. */
     is_unknown: boolean
     is_extra: boolean
+    /** The time of the extra poll that was asked for before this poll. */
+    doubt_poll_at: string | null
   }
 
 /** A request with the claim of its poll. `endRenewals` stops renewing its lease. */
@@ -93,7 +95,7 @@ export type Wanted = { limit: number; resting: ReadonlySet<string>; restingExtra
  * Within a key, requests that callers wait for come first, then ended requests that are still polled, then the longest
  * due, and extra polls come last. So requests that no key knows do not delay the completion of results. Each queue is
  * read by an index, so the cost does not depend on the number of due requests. Scheduled polls of unknown keys are left
- * to claimOverdue().
+ * to claimForRun().
  */
 export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }: Wanted): Promise<ClaimedPoll[]> {
   const at = deps.time()
@@ -146,10 +148,10 @@ export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }
 }
 
 /**
- * Claims overdue requests without a time for a poll, and due requests of unknown keys, oldest first. The index skips
- * due requests of known keys, which claimDue() claims.
+ * Claims what only runs of the reconciler poll: overdue requests that have no time for a poll yet, and due requests of
+ * unknown keys; oldest first. The index skips due requests of known keys, which claimDue() claims.
  */
-export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promise<ClaimedPoll[]> {
+export function claimForRun(deps: ClaimDeps, { limit, resting }: Wanted): Promise<ClaimedPoll[]> {
   const at = deps.time()
   const ours = sql`${sql.param(deps.keys().all.map(({ name }) => name))}::text[]`
   const rests = sql`${sql.param([...resting])}::text[]`
@@ -188,8 +190,8 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
 const lockWaitMs = 2000
 
 /**
- * Claims one request in any state, also from another claimant. Waits briefly for a lock on its row. Undefined if the lock stays, or the request is
- * not tracked.
+ * Claims one request in any state, also from another claimant. Waits briefly for a lock on its row. Undefined if the
+ * lock stays, or the request is not tracked.
  */
 export async function claimOne(deps: ClaimDeps, requestId: string): Promise<ClaimedPoll | undefined> {
   try {
@@ -210,8 +212,8 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Clai
 }
 
 /**
- * Claims `due` without the requests that are being polled and those set aside. If Postgres refuses that because of one row, claims one by one and sets
- * aside the refused ones.
+ * Claims `due` without the requests that are being polled and those set aside. If Postgres refuses that because of one
+ * row, claims one by one and sets aside the refused ones.
  */
 async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<ClaimedPoll[]> {
   const { db, setAside } = deps
@@ -255,7 +257,7 @@ async function claim({ db, time, leases }: ClaimDeps, due: SQL): Promise<Claimed
         polled_at = greatest(${now}, (select max(recovered_at) from mediadock.call_budgets))
       from due where r.request_id = due.request_id
       returning r.request_id, r.source_name, r.external_id, r.model, r.key_name, r.sandbox, r.polls,
-        r.poll_claims as claims, due.is_extra, due.place,
+        r.poll_claims as claims, due.is_extra, due.place, r.doubt_poll_at,
         r.landed_at is null and coalesce(r.poll_outcome in ('not_found', 'not_found_yet'), false) as is_unknown,
         coalesce(r.key_source = 'landed' and coalesce(r.signed_sandbox, r.sandbox), false) as only_sandbox_signed,
         extract(epoch from ${now} - r.tracked_at)::float8 as seconds_since_tracked,

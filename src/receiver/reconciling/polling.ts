@@ -195,7 +195,8 @@ export async function reschedule(
   await end(
     deps,
     one,
-    sql`next_poll_at = ${unlessConfirmed(at)}, doubt_poll_at = null, polled_at = greatest(${now}, r.polled_at),
+    sql`next_poll_at = ${unlessConfirmed(at)}, polled_at = greatest(${now}, r.polled_at),
+      doubt_poll_at = nullif(r.doubt_poll_at, ${one.doubt_poll_at}::timestamptz),
       poll_outcome = ${outcome}, poll_detail = ${detail?.slice(0, 500) ?? null} ${seen(status)}`,
   )
 }

@@ -1,5 +1,5 @@
 import { faultOf } from '../../platform/postgres/errors.ts'
-import { claimDue, claimOne, claimOverdue, createResting } from './poll-claims.ts'
+import { claimDue, claimOne, claimForRun, createResting } from './poll-claims.ts'
 import { beginPolls, poll, type PollEnd, type PollingDeps } from './polling.ts'
 
 /** The polls of a run, by their ends. `landed`: the result was new to readers. */
@@ -27,7 +27,7 @@ export async function runOnce(deps: PollingDeps, signal?: AbortSignal): Promise<
   while (run.scanned < 2000 && !signal?.aborted) {
     const wanted = { limit: claimRows, ...resting.queues() }
     // Requests that were never polled may be unknown to the provider, so those that it knows get their calls first.
-    const due = [...(await claimDue(deps, wanted)), ...(await claimOverdue(deps, wanted))]
+    const due = [...(await claimDue(deps, wanted)), ...(await claimForRun(deps, wanted))]
     if (due.length === 0) break
     run.scanned += due.length
     const ends = await Promise.allSettled(await beginPolls(deps, due, resting))

@@ -79,6 +79,21 @@ describe('the lease of a poll', () => {
     expect(await nextPollIn()).toBe(0)
   })
 
+  it('an extra poll is served by any poll, but not by one that began before it was asked for', async () => {
+    const asked = async () =>
+      (await database.sql`select doubt_poll_at is not null as asked from mediadock.requests`)[0]?.['asked']
+    const ask = (seconds: number) =>
+      database.sql`update mediadock.requests set doubt_poll_at = ${new Date(start + seconds * 1000)}`
+    await ask(0)
+    const [served] = await claim(0)
+    await reschedule(deps, served!, { outcome: 'invalid' })
+    expect(await asked()).toBe(false)
+    const [early] = await claim(600)
+    await ask(600)
+    await reschedule(deps, early!, { outcome: 'invalid' })
+    expect(await asked()).toBe(true)
+  })
+
   const news: Record<string, () => Promise<unknown>> = {
     'a webhook landed': async () => {
       const report = reportOf(imageResult(requestId))
