@@ -1,11 +1,11 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { call } from '../receiver/api/calls.ts'
-import { sharedBrowser } from '../support/browser.ts'
-import type { TestReceiver } from '../support/receiver.ts'
-import { withReceiver } from '../support/with-receiver.ts'
-import { expectAccessible, openPage, phone, shoot } from './support/console.ts'
-import { completed, running, startWorld, track, type World } from './support/request-world.ts'
+import { expectAccessible, openPage, phone, shoot } from '../../browser/support/console.ts'
+import { completed, running, startWorld, track, type World } from '../../browser/support/request-world.ts'
+import { call } from '../../receiver/api/calls.ts'
+import { sharedBrowser } from '../../support/browser.ts'
+import type { TestReceiver } from '../../support/receiver.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 let browser: Browser
 let world: World

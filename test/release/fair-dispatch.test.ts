@@ -1,9 +1,9 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { testServers, usualServers } from '../../support/database.ts'
-import { eventually } from '../../support/eventually.ts'
-import { startTestProvider } from '../support/running-provider.ts'
-import { startTarpit } from '../support/tarpit.ts'
-import { startWebhookCatcher } from '../support/webhook-catcher.ts'
+import { startTestProvider } from '../provider/support/running-provider.ts'
+import { startTarpit } from '../provider/support/tarpit.ts'
+import { startWebhookCatcher } from '../provider/support/webhook-catcher.ts'
+import { testServers, usualServers } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 
 const tickMs = 500
 /** Far beyond what is waited for. */
