@@ -59,8 +59,8 @@ const conditions = (rowChanged: string) => `lateral (select
           ${rowChanged} as row_changed,
           r.source_name is distinct from item.source_name as other_source,
           item.via <> 'poll' and item.environment <> r.request_environment as other_environment,
-          -- Two exceptions: (1) A confirmed request, which no webhook can change. (2) The request's own key may speak
-          -- for it, if the settings do not show the environment of that key.
+          -- A key of unknown environment may not speak for a request whose environment is known. But (1) no webhook can
+          -- change a confirmed request, and (2) the request's own key may speak for it, if its environment is unknown.
           item.via <> 'poll' and item.environment is null and r.request_environment is not null
             and r.confirmed_at is null and (r.key_name <> item.key_name or r.key_environment is not null)
             as unproven_key,
