@@ -178,8 +178,11 @@ describeOnPackaged('pg_dump itself, blocked by the reader of its output', () => 
       stdio: ['ignore', 'pipe', 'inherit'],
     })
     onTestFinished(() => void dump.kill('SIGKILL'))
+    // Of this database: the tables of other tests, made from one template, have the same oid.
     const isHolding = () =>
-      database.sql`select from pg_locks where relation = 'mediadock.arrivals'::regclass and mode = 'AccessShareLock' and pid <> pg_backend_pid()`
+      database.sql`
+        select from pg_locks join pg_database d on d.oid = pg_locks.database and d.datname = current_database()
+        where relation = 'mediadock.arrivals'::regclass and mode = 'AccessShareLock' and pid <> pg_backend_pid()`
     await eventually(async () => (await isHolding()).length > 0)
 
     const now = new Date('2031-05-01T12:00:00Z')
