@@ -8,7 +8,7 @@ import { withReceiver } from '../support/with-receiver.ts'
 import { readPage } from './support/read-page.ts'
 import { completed, notified, pictures, running, startWorld, track, type World } from './support/request-world.ts'
 
-// What needs no browser: release/browser/request.test.ts has the rest of the page.
+// Tests without a browser. Those with one are in release/browser/request.test.ts.
 
 let database: TestDatabase
 let world: World

@@ -34,7 +34,7 @@ let receiver: TestReceiver
 const nasty = '<img src=x onerror="document.title=\'owned\'">'
 const failedId = randomUUID()
 
-// What needs no browser is in browser/request.test.ts.
+// Tests of the same page without a browser are in browser/request.test.ts.
 
 beforeAll(async () => {
   browser = await sharedBrowser()
