@@ -198,7 +198,7 @@ export const requests = mediadock.table(
     landed_at: instant(),
     /** When the provider's own result was taken over; null while only a webhook has reported the end. */
     confirmed_at: instant(),
-    /** The times of the next polls, and of the lease: see domain/poll-lease.ts. */
+    /** The times of the next polls, and of the lease: see domain/poll-schedule.ts. */
     next_poll_at: instant(),
     doubt_poll_at: instant(),
     poll_leased_until: instant()

@@ -1,8 +1,7 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { retryConflicts } from '../../platform/postgres/errors.ts'
-import { pollLease } from '../domain/poll-lease.ts'
-import { nextExtraPoll } from '../domain/poll-rhythm.ts'
+import { afterHint } from '../domain/poll-schedule.ts'
 import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
@@ -36,11 +35,7 @@ export async function applyHint(deps: LandingDeps, delivery: StoredDelivery, { j
         case when ${poll}::boolean then ${now} end
       from dequeued
       on conflict (request_id) do update set
-        next_poll_at = case when ${poll}::boolean and ${r.landed_at} is null
-          then least(${r.next_poll_at}, ${now}) else ${r.next_poll_at} end,
-        doubt_poll_at = case when ${poll}::boolean and ${r.landed_at} is not null and ${r.confirmed_at} is null
-          then coalesce(${r.doubt_poll_at}, ${nextExtraPoll(now)}) else ${r.doubt_poll_at} end
-        ${poll ? sql`, ${pollLease.giveBack(now)}` : sql``}
+        ${poll ? afterHint(now) : sql`source_name = ${r.source_name}`}
       where ${r.source_name} is not distinct from excluded.source_name
       returning ${r.request_id}
     ),

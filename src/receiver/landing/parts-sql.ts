@@ -1,7 +1,6 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { statementOf } from '../../platform/postgres/postgres.ts'
-import { pollLease } from '../domain/poll-lease.ts'
-import { nextExtraPoll } from '../domain/poll-rhythm.ts'
+import { afterLanding } from '../domain/poll-schedule.ts'
 import { addChange } from '../feeding/add-change.ts'
 
 /*
@@ -56,19 +55,12 @@ export const items = `
       limit :limit
     )`
 
-/** The time of the next extra poll of the request `r`, which the column `doubt_poll_at` stores. */
-export const extraPollAt = textOf(nextExtraPoll(sql.raw(':now')))
-
 const writtenColumns = `request_id, source_name, external_id, status, model, output, media_complete, error_code,
         error_message, created_at, completed_at, cost, source, key_name, key_source, sandbox, confirmed_at,
         next_poll_at`
 
-/** Ends the claim of a poll that is under way: see domain/poll-lease.ts. */
-const endsPoll = textOf(pollLease.giveBack(sql.raw(':now')))
-
 /**
- * A row that appeared or changed since its verdict is missing from `written`. A request that lands while a delivery is
- * parked for its key gets an extra poll. Returns most columns of the view `results`, as readers see them. Missing are
+ * A row that appeared or changed since its verdict is missing from `written`. Returns most columns of the view `results`, as readers see them. Missing are
  * the output that the view makes from `media`, the metadata, and what no landing changes for readers.
  */
 export const written = `
@@ -79,7 +71,7 @@ export const written = `
         status = excluded.status, output = excluded.output, media_complete = excluded.media_complete,
         cost = excluded.cost, error_code = excluded.error_code, error_message = excluded.error_message,
         source = excluded.source, confirmed_at = excluded.confirmed_at, key_name = excluded.key_name,
-        key_source = excluded.key_source, sandbox = excluded.sandbox, next_poll_at = excluded.next_poll_at,
+        key_source = excluded.key_source, sandbox = excluded.sandbox,
         external_id = coalesce(r.external_id, excluded.external_id),
         model = coalesce(excluded.model, r.model),
         created_at = coalesce(excluded.created_at, r.created_at),
@@ -89,10 +81,8 @@ export const written = `
         signed_sandbox = case when excluded.confirmed_at is null
           and (r.signed_sandbox is not null or (r.landed_at is null and r.sandbox is not null))
           then excluded.sandbox end,
-        doubt_poll_at = case when excluded.confirmed_at is null then coalesce(r.doubt_poll_at, (
-          select ${extraPollAt} from mediadock.deliveries d
-          where d.request_id = r.request_id and d.parked_reason = 'key_mismatch' limit 1)) end,
-        polled_at = coalesce(excluded.confirmed_at, r.polled_at), ${endsPoll},
+        ${textOf(afterLanding(sql.raw(':now')))},
+        polled_at = coalesce(excluded.confirmed_at, r.polled_at),
         poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end,
         poll_detail = case when excluded.confirmed_at is null then r.poll_detail end
       where (r.request_id, r.xmin::text) in (select request_id, version from verdict)

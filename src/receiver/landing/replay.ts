@@ -6,6 +6,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { isTried, tried } from '../../platform/postgres/tried.ts'
 import { parseBody } from '../domain/delivery.ts'
 import { environmentsOf, sourceOf } from '../domain/keys.ts'
+import { pollIncomplete } from '../domain/poll-schedule.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { pathIn } from '../domain/webhook-path.ts'
@@ -13,7 +14,6 @@ import { joinSubmitOf } from './before-landing.ts'
 import { applyHint } from './hint.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { everyNotification } from './parts-sql.ts'
-import { isPolledLater } from './requeue.ts'
 import { landingOfDelivery, type Landing } from './row-to-write.ts'
 import { landingOutcomes, wholeStatement, type LandingAt } from './two-statements.ts'
 
@@ -61,7 +61,8 @@ export async function replayDelivery(
     // A row may appear between reading and writing. The next try sees it.
     if (change.outcome === 'raced' && tries < 5) continue
     if (!dryRun) {
-      if (change.outcome === 'no_effect' && !landing.media_complete) await pollIncomplete(deps, landing.request_id)
+      if (change.outcome === 'no_effect' && !landing.media_complete)
+        await deps.db.execute(pollIncomplete(deps.time(), sql`array[${landing.request_id}::uuid]`))
       deps.logger.info(
         { delivery_id: id, request_id: landing.request_id, outcome: change.outcome },
         'delivery replayed',
@@ -136,11 +137,4 @@ function rolledBack(error: unknown): Change {
   const cause = databaseErrorOf(error)
   if (!(cause instanceof postgres.PostgresError) || cause.code !== 'MD001') throw error
   return changeSchema.parse(JSON.parse(cause.detail ?? 'null'))
-}
-
-/** Makes an incomplete result due for a poll at once. */
-async function pollIncomplete({ db, time }: LandingDeps, requestId: string): Promise<void> {
-  const now = time()
-  await db.execute(sql`
-    update mediadock.requests r set next_poll_at = ${now} where r.request_id = ${requestId} and ${isPolledLater(now)}`)
 }

@@ -2,11 +2,8 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one, retryConflicts } from '../../platform/postgres/errors.ts'
 import { claimsAnew } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { pollIncomplete } from '../domain/poll-schedule.ts'
 import { maxFailures } from './inbox.ts'
-
-/** SQL: an incomplete result `r` whose next poll is later than now. */
-export const isPolledLater = (now: SQL) =>
-  sql`r.landed_at is not null and not r.media_complete and r.confirmed_at is null and r.next_poll_at > ${now}`
 
 /** The pace at which requeued deliveries become due, well below the landing rate of a small machine. */
 const duePerSecond = 250
@@ -45,10 +42,11 @@ export async function requeue(db: Database, { replayId, ids, before, now }: Requ
         and chosen.id in (select delivery_id from requeued)
     ),
     polled as (
-      update mediadock.requests r set next_poll_at = ${now}
-      where r.request_id = any(array(
-          select request_id from chosen where request_id is not null and id in (select delivery_id from requeued)))
-        and ${isPolledLater(now)}
+      ${pollIncomplete(
+        now,
+        sql`array(
+        select request_id from chosen where request_id is not null and id in (select delivery_id from requeued))`,
+      )}
     )
     update mediadock.replays set requeued = requeued + (select count(*) from requeued)
     where id = ${replayId}::uuid returning (select count(*)::int from requeued) as n`

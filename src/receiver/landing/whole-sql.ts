@@ -1,18 +1,8 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { deliveryStatuses, maxParkedForRequest } from '../domain/delivery.ts'
+import { askForExtraPoll } from '../domain/poll-schedule.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
-import {
-  changed,
-  dequeued,
-  extraPollAt,
-  items,
-  mediaWritten,
-  medium,
-  notified,
-  replayDetail,
-  textOf,
-  written,
-} from './parts-sql.ts'
+import { changed, dequeued, items, mediaWritten, medium, notified, replayDetail, textOf, written } from './parts-sql.ts'
 import { row, verdict } from './rules-sql.ts'
 
 /*
@@ -151,8 +141,7 @@ const mediaRemoved = `
 const onlyJudged = `
     only_judged as (
       update mediadock.requests r
-      set doubt_poll_at = case when outcomes.outcome = 'no_effect' then r.doubt_poll_at
-        else coalesce(r.doubt_poll_at, ${extraPollAt}) end
+      set ${textOf(askForExtraPoll(sql.raw(':now'), sql.raw("outcomes.outcome <> 'no_effect'")))}
       from outcomes
       where r.request_id = any(array[outcomes.request_id]) and r.confirmed_at is null
         and outcomes.outcome in (${judging})

@@ -4,9 +4,9 @@ import { faultOf, metALock, postgresMessage } from '../../platform/postgres/erro
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import { maxInteger } from '../domain/limits.ts'
-import { pollLease } from '../domain/poll-lease.ts'
 import type { PollOutcome } from '../domain/poll-outcomes.ts'
 import { nextPollAfter, rhythmOf, type Rhythm } from '../domain/poll-rhythm.ts'
+import { afterKnownResult, afterNoAnswer, afterPoll, pollLease } from '../domain/poll-schedule.ts'
 import type { Report, RunningStatus } from '../domain/report.ts'
 import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
 import type { LandingDeps } from '../landing/landing-deps.ts'
@@ -179,8 +179,6 @@ type Again = { outcome: PollOutcome; detail?: string; status?: RunningStatus; rh
 
 /**
  * Sets the next poll of a request, in its rhythm. A lost request is not polled again, but a late webhook still lands.
- * An extra poll leaves the schedule of an open request as it is, so that a delivery cannot cause early polls from then
- * on.
  */
 export async function reschedule(
   deps: ClaimDeps,
@@ -191,12 +189,10 @@ export async function reschedule(
   const { polls, seconds_since_tracked: secondsSinceTracked } = one
   const inRhythm = nextPollAfter({ polls, secondsSinceTracked, rhythm }, now, Math.random)
   const again = outcome === 'lost' ? sql`'infinity'::timestamptz` : inRhythm
-  const at = one.is_extra ? sql`case when r.landed_at is null then r.next_poll_at else ${again} end` : again
   await end(
     deps,
     one,
-    sql`next_poll_at = ${unlessConfirmed(at)}, polled_at = greatest(${now}, r.polled_at),
-      doubt_poll_at = nullif(r.doubt_poll_at, ${one.doubt_poll_at}::timestamptz),
+    sql`${afterPoll(one, again)}, polled_at = greatest(${now}, r.polled_at),
       poll_outcome = ${outcome}, poll_detail = ${detail?.slice(0, 500) ?? null} ${seen(status)}`,
   )
 }
@@ -219,7 +215,7 @@ function seen(status: RunningStatus | undefined): SQL {
 export function undoClaim(deps: ClaimDeps, one: ClaimedPoll, reason: string): Promise<void> {
   const place = one.is_extra
     ? sql``
-    : sql`, next_poll_at = ${unlessConfirmed(sql`coalesce(r.next_poll_at, r.tracked_at)`)},
+    : sql`, ${afterNoAnswer},
         polled_at = greatest(${deps.time()}, r.polled_at), poll_outcome = 'postponed', poll_detail = ${reason}`
   return end(deps, one, sql`polls = r.polls - 1 ${place}`)
 }
@@ -229,14 +225,8 @@ export function endPolling(deps: ClaimDeps, one: ClaimedPoll): Promise<void> {
   return end(
     deps,
     one,
-    sql`next_poll_at = null, doubt_poll_at = null, polled_at = ${deps.time()}, poll_outcome = 'result',
-      poll_detail = null`,
+    sql`${afterKnownResult}, polled_at = ${deps.time()}, poll_outcome = 'result', poll_detail = null`,
   )
-}
-
-/** SQL: the time of the next poll; null for a confirmed result, which an operator may poll, too. */
-function unlessConfirmed(at: SQL): SQL {
-  return sql`case when r.confirmed_at is null then ${at} end`
 }
 
 /** Writes the end of a poll while its claim holds. */

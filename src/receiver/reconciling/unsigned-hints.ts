@@ -4,7 +4,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { faultOf } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import { nextExtraPoll } from '../domain/poll-rhythm.ts'
+import { askForExtraPoll, extraPollAt } from '../domain/poll-schedule.ts'
 
 type UnsignedHintsDeps = { db: Database; time: SharedTime; logger: Logger; dropped: Counter }
 
@@ -59,15 +59,15 @@ async function makeDue(
       from unnest(${sql.param([...hinted.keys()])}::uuid[], ${sql.param([...hinted.values()])}::text[])
         as hinted (request_id, source_name), mediadock.requests r
       where r.request_id = any(array[hinted.request_id]) and r.source_name is not distinct from hinted.source_name
-        and r.confirmed_at is null and r.doubt_poll_at is null
+        and r.confirmed_at is null and ${extraPollAt} is null
     ),
     free as (
       select r.request_id from mediadock.requests r where r.request_id = any(array(select request_id from open))
-        and r.confirmed_at is null and r.doubt_poll_at is null
+        and r.confirmed_at is null and ${extraPollAt} is null
       for update skip locked
     ),
     due as (
-      update mediadock.requests r set doubt_poll_at = ${nextExtraPoll(now)}
+      update mediadock.requests r set ${askForExtraPoll(now)}
       where r.request_id = any(array(select request_id from free))
     )
     select request_id from open except select request_id from free`)

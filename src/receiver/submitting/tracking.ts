@@ -2,7 +2,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { claimsAnew } from '../../platform/postgres/lease.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
 import type { Environment } from '../domain/keys.ts'
-import { pollLease } from '../domain/poll-lease.ts'
+import { afterTracking } from '../domain/poll-schedule.ts'
 
 export type TrackedBy = { environment: Environment | undefined; now: SQL }
 
@@ -14,6 +14,8 @@ export type TrackedBy = { environment: Environment | undefined; now: SQL }
  */
 export function joinTracked(now: SQL): SQL {
   const corrects = sql`r.confirmed_at is null and excluded.sandbox is not null`
+  const isRekeyed = sql`${corrects} and (coalesce(r.signed_sandbox, r.sandbox) <> excluded.sandbox
+    or (r.next_poll_at is not null and r.key_name is distinct from excluded.key_name))`
   return sql`do update set
     model = coalesce(r.model, excluded.model), metadata = coalesce(r.metadata, excluded.metadata),
     external_id = coalesce(r.external_id, excluded.external_id),
@@ -25,11 +27,7 @@ export function joinTracked(now: SQL): SQL {
     -- A landed state stands until it is overruled, so the environment of its signature must stay known.
     signed_sandbox = case when ${corrects} and r.landed_at is not null
       then coalesce(r.signed_sandbox, r.sandbox) else r.signed_sandbox end,
-    next_poll_at = case
-      when ${corrects} and (coalesce(r.signed_sandbox, r.sandbox) <> excluded.sandbox
-        or (r.next_poll_at is not null and r.key_name is distinct from excluded.key_name))
-      then ${now} else r.next_poll_at end,
-    ${pollLease.giveBack(now)}
+    ${afterTracking(now, isRekeyed)}
     where r.source_name is not distinct from excluded.source_name`
 }
 
