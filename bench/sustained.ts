@@ -82,7 +82,7 @@ export async function benchSustained(server: BenchServer, size: SustainedSize): 
       return { ...found, ratio, at1000, statusSeconds }
     },
   )
-  // When that receiver and its tables are gone: neither its follow-ups nor their vacuum are part of half the load.
+  // When that receiver and its tables are gone: neither its polls nor their vacuum are part of half the load.
   const half = confirmed ? await latencies(server, confirmed.offered / 2, size.latencySeconds) : undefined
   return {
     sustainedToInsert: ratio,

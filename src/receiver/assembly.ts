@@ -34,7 +34,7 @@ export type Role =
   | 'inbox'
   | 'claims'
   | 'feed'
-  | 'follow-ups'
+  | 'poller'
   | 'arrival-log'
   | 'poll-log'
   | 'quarantine'
@@ -48,8 +48,8 @@ export type Role =
 type RoleWakes = {
   /** Starts the next round of a background role now. */
   wake: (role: Role) => void
-  /** Wakes the follow-ups, unless the key has no call for them. A poll with another key waits for the next round. */
-  wakeFollowUps: (keyName: string) => void
+  /** Wakes the poller, unless the key has no call for them. A poll with another key waits for the next round. */
+  wakePoller: (keyName: string) => void
 }
 
 export type PartsOptions = {
@@ -110,7 +110,7 @@ function openBase(options: PartsOptions, traces: Traces | undefined) {
   const { fetchRatePerMinute, stuckAfterSeconds } = settings
   const metrics = createReceiverMetrics({ registry, db, time, fetchRatePerMinute, stuckAfterSeconds, logger })
   // Until startBackground() has set them, no role runs.
-  const roles: RoleWakes = { wake: () => {}, wakeFollowUps: () => {} }
+  const roles: RoleWakes = { wake: () => {}, wakePoller: () => {} }
   return {
     settings,
     logger,
@@ -199,19 +199,19 @@ function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fe
 /** The dependencies of landing, and the deliveries that this process holds until they have landed. */
 function openLanding(base: Base, { rest }: Pressure): { landing: LandingDeps; handOver: HandOver } {
   const { settings, pools, db, keys, clock, time, logger, metrics, traces, roles, prepared, stopping } = base
-  const wakeFollowUps = (keyName: string) => roles.wakeFollowUps(keyName)
+  const wakePoller = (keyName: string) => roles.wakePoller(keyName)
   const join = (joining: Joining) => joinSubmit({ db, keys, time, logger }, joining)
   const onProcessed: LandingDeps['onProcessed'] = ({ landing, outcome, receivedAt }) => {
     if (outcome !== 'landed') return
     roles.wake('feed')
     const { status, via, source_name, key_name, media_complete } = landing
-    if (!media_complete) wakeFollowUps(key_name)
+    if (!media_complete) wakePoller(key_name)
     metrics.landed.inc({ status, source: via === 'poll' ? 'reconciler' : 'webhook', ...sourceLabel(source_name) })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
   }
   const { mediaHosts } = settings
   // For replays, with the connections of all others. The hand-over and the polls have their own.
-  const landing = { db, keys, mediaHosts, time, logger, onProcessed, onHint: wakeFollowUps, traces, join }
+  const landing = { db, keys, mediaHosts, time, logger, onProcessed, onHint: wakePoller, traces, join }
   const wakeInbox = () => roles.wake('inbox')
   const isPrepared = prepared.isDone
   const handOver = createHandOver({

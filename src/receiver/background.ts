@@ -9,8 +9,8 @@ import { createSequencer } from './feeding/sequencer.ts'
 import { noteAccounts } from './fetching/accounts.ts'
 import { startOnCallRoles, type OnCallRole } from './on-call/roles.ts'
 import { readSpending } from './queries/spending.ts'
-import { createFollowUps, type FollowUps } from './reconciling/follow-ups.ts'
 import { createPollKeeper } from './reconciling/poll-claims.ts'
+import { createPoller, type Poller } from './reconciling/poller.ts'
 import type { PollingDeps } from './reconciling/polling.ts'
 import { runReported, silentAfterSeconds } from './reconciling/reconcile-runs.ts'
 import * as reconciler from './reconciling/reconciler.ts'
@@ -25,7 +25,7 @@ export type Background = ReturnType<typeof startBackground>
 export type BackgroundDeps = Parts & {
   /** The running slices. */
   running: readonly RunningSlice[]
-  /** Without follow-ups only runs of the reconciler poll. */
+  /** Without the poller only runs of the reconciler poll. */
   followsUp: boolean
   asksForAccounts: boolean
   /** After it aborts, no round begins. */
@@ -34,8 +34,8 @@ export type BackgroundDeps = Parts & {
 
 /** Under a steady load the logs gather rows, since a statement costs as much as many rows. */
 const gatherRowsMs = 100
-/** A landing wakes the follow-ups. They gather wakes for this long, since each round costs a statement. */
-const gatherFollowUpsMs = 20
+/** A landing wakes the poller. It gathers wakes for this long, since each round costs a statement. */
+const gatherPollsMs = 20
 
 /**
  * Starts every background role of the core (startRoles()), the on-call roles, and the schedules of the reconciler and
@@ -46,7 +46,7 @@ export function startBackground(deps: BackgroundDeps) {
   const after = prepared.done
   const guesses = createGuessLimit(clock)
   const polling = pollingDeps(deps)
-  const followUps = createFollowUps(polling)
+  const poller = createPoller(polling)
   const watched = {
     /** The reconciler counts as silent after this long without a run; undefined if it runs too rarely to decide. */
     silentAfterSeconds: silentAfterSeconds(settings.reconcileCron),
@@ -56,14 +56,14 @@ export function startBackground(deps: BackgroundDeps) {
     failingRoles: () => failingRoles(),
   }
   const onCall = startOnCallRoles({ ...deps, background: watched, startedAt: clock(), after })
-  const loops = new Map([...startRoles(deps, followUps), ...Object.entries(onCall)])
+  const loops = new Map([...startRoles(deps, poller), ...Object.entries(onCall)])
   const schedules = startSchedules(deps, polling)
   const all = [...loops.values(), ...deps.running.map(({ loop }) => loop)]
   const failingRoles = (): FailingRole[] => [...all, schedules.retention].flatMap(({ failing }) => failing() ?? [])
   deps.metrics.watchRoles(failingRoles)
   deps.roles.wake = (role) => loops.get(role)?.wake()
-  deps.roles.wakeFollowUps = (keyName) => {
-    if (!followUps.isResting(keyName)) loops.get('follow-ups')?.wake()
+  deps.roles.wakePoller = (keyName) => {
+    if (!poller.isResting(keyName)) loops.get('poller')?.wake()
   }
 
   const begin = async () => {
@@ -76,7 +76,7 @@ export function startBackground(deps: BackgroundDeps) {
     await Promise.all([...all.map(({ done }) => done), schedules.ended()])
     // After the loops, since a claim that is under way still adds deliveries.
     await deps.handOver.idle()
-    await followUps.idle()
+    await poller.idle()
     for (const { idle } of deps.running) await idle()
     await drainLogs(deps)
   }
@@ -105,12 +105,12 @@ function pollingDeps({ landing, clock, pools, settings, fetcher, cut, awaited }:
 }
 
 /** Starts the roles of the core. They begin once the receiver is prepared and end with the signal. */
-function startRoles(deps: BackgroundDeps, followUps: FollowUps) {
+function startRoles(deps: BackgroundDeps, poller: Poller) {
   const { prepared, logger, signal } = deps
   const roles: Record<Exclude<Role, OnCallRole>, Pick<LoopOptions, 'runOnce' | 'idleMs' | 'gatherMs'>> = {
     ...landingRoles(deps),
     ...logRoles(deps),
-    ...pollRoles(deps, followUps),
+    ...pollRoles(deps, poller),
   }
   return Object.entries(roles).map(
     ([name, role]) => [name, startLoop({ name, after: prepared.done, logger, signal, ...role })] as const,
@@ -150,23 +150,23 @@ function logRoles(deps: BackgroundDeps) {
   }
 }
 
-function pollRoles(deps: BackgroundDeps, followUps: FollowUps) {
+function pollRoles(deps: BackgroundDeps, poller: Poller) {
   const { handOver, pressure, submitter, followsUp, unsignedHints, keySets, signal } = deps
   const { db, keys, time } = deps
   const { fetchRatePerAccount: limitPerMinute } = deps.settings
   const asking = { db, keys, time, readSpending, reads: deps.providerReads, limitPerMinute, asked: new Map() }
   const accounts = async () => (deps.asksForAccounts ? noteAccounts(asking) : { more: false })
   // New results have priority over completing older ones.
-  const followUp = async () => {
+  const pollDue = async () => {
     await unsignedHints.runOnce()
     if (!followsUp || handOver.isBehind()) return { more: false }
-    return pressure.paced(followUps.runOnce, signal)
+    return pressure.paced(poller.runOnce, signal)
   }
   return {
     'key-sets': { runOnce: () => keySets.runOnce(keys()), idleMs: 5000 },
     accounts: { runOnce: accounts, idleMs: 60_000 },
     submits: { runOnce: submitter.runOnce, idleMs: pollMs },
-    'follow-ups': { runOnce: followUp, idleMs: pollMs, gatherMs: gatherFollowUpsMs },
+    poller: { runOnce: pollDue, idleMs: pollMs, gatherMs: gatherPollsMs },
   }
 }
 

@@ -41,7 +41,7 @@ import { openTraces } from './traces/traces.ts'
  *   landing/two-statements.ts           runs the statement that lands it: short-sql.ts, of the parts in parts-sql.ts and
  *                                       rules-sql.ts
  *   feeding/sequencer.ts                gives the change its position in the feed
- *   reconciling/follow-ups.ts           makes polls that are due: poll-claims.ts, then polling.ts
+ *   reconciling/poller.ts           makes polls that are due: poll-claims.ts, then polling.ts
  *   fetching/fetcher.ts                 asks with keys that have a call: source-call.ts, call-budget.ts
  *
  * Other ways:
@@ -58,7 +58,7 @@ import { openTraces } from './traces/traces.ts'
  *   locked, or one too many of many     landing/returning.ts returns it to the inbox, to land later
  *   replayed                            landing/replay.ts lands it at once; on-call/replay-many.ts for many
  *   many replayed in the console        on-call/replays.ts puts them back into the inbox: landing/requeue.ts
- *   no webhook ends the request         reconciling/reconciler.ts makes the first poll, follow-ups.ts the next ones
+ *   no webhook ends the request         reconciling/reconciler.ts makes the first poll, poller.ts the next ones
  *
  * When something fails, these decide:
  *

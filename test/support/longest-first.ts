@@ -58,7 +58,7 @@ const longest = [
   'framing.test.ts',
   'inline.test.ts',
   'removal.test.ts',
-  'follow-ups.test.ts',
+  'poller.test.ts',
   'arrival-log.test.ts',
   'openapi.test.ts',
   'contract.test.ts',

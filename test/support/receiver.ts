@@ -31,7 +31,7 @@ export type TestReceiverOptions = {
   settings?: Partial<ReceiverSettings>
   logLevel?: string
   logger?: Logger
-  /** True if it also runs follow-up polls. */
+  /** True if it also runs the poller. */
   followsUp?: boolean
 }
 

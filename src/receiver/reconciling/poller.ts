@@ -2,10 +2,11 @@ import { createPlaces } from '../../platform/places.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { faultOf } from '../../platform/postgres/errors.ts'
 import { later } from '../../platform/postgres/time.ts'
+import { askForExtraPollNow, extraPollAt } from '../domain/poll-schedule.ts'
 import { claimDue, createResting, type ClaimDeps } from './poll-claims.ts'
 import { beginPolls, type PollingDeps } from './polling.ts'
 
-export type FollowUps = ReturnType<typeof createFollowUps>
+export type Poller = ReturnType<typeof createPoller>
 
 /** A poll queue without calls rests this long, so that its next claim gets several calls. */
 const restMs = 3000
@@ -15,7 +16,7 @@ const restMs = 3000
  * claims and code, so replicas and runs share the work. A poll queue that got no call rests. Overdue requests without a
  * time for a poll, and scheduled polls of unknown keys, are left to the runs of the reconciler.
  */
-export function createFollowUps(deps: PollingDeps) {
+export function createPoller(deps: PollingDeps) {
   // Polls in progress at a time. A poll that hangs occupies a place until its call ends (callDeadlineMs).
   const places = createPlaces(16)
   const resting = createResting(deps, restMs)
@@ -55,10 +56,10 @@ async function askForProgress({ db, time, awaited }: ClaimDeps): Promise<void> {
   if (ids.length === 0) return
   const now = time()
   await db.execute(sql`
-    update mediadock.requests set doubt_poll_at = ${now}
+    update mediadock.requests set ${askForExtraPollNow(now)}
     where request_id = any(array(
-      select request_id from mediadock.requests
-      where request_id = any(${sql.param([...ids])}::uuid[]) and landed_at is null and doubt_poll_at is null
-        and coalesce(polled_at, tracked_at) <= ${later(now, -progressEverySeconds)}
+      select r.request_id from mediadock.requests r
+      where r.request_id = any(${sql.param([...ids])}::uuid[]) and r.landed_at is null and ${extraPollAt} is null
+        and coalesce(r.polled_at, r.tracked_at) <= ${later(now, -progressEverySeconds)}
       for update skip locked))`)
 }

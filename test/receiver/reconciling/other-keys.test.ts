@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
 import type { ResultAnswer } from '../../../src/receiver/fetching/fetcher.ts'
-import { createFollowUps } from '../../../src/receiver/reconciling/follow-ups.ts'
+import { createPoller } from '../../../src/receiver/reconciling/poller.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { long } from '../../chaos/length.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
@@ -81,12 +81,12 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
       insert into mediadock.requests (request_id, key_name, tracked_at, next_poll_at, polls, poll_outcome)
       select id, 'live', now() - interval '200 seconds', now() + n * interval '2 seconds', 3, 'running'
       from unnest(${[...known]}::uuid[]) with ordinality as k (id, n)`
-    const followUps = createFollowUps(deps)
+    const poller = createPoller(deps)
     for (let second = 0; second < (long ? 240 : 120); second += 1) {
       deps.setNow(new Date(deps.clock().getTime() + 1000))
       if (second % 30 === 0) await reconciler.runOnce(deps)
-      while ((await followUps.runOnce()).more);
-      await followUps.idle()
+      while ((await poller.runOnce()).more);
+      await poller.idle()
       const late = await sql<{ seconds: number }[]>`
         select extract(epoch from ${deps.clock()}::timestamptz - next_poll_at)::float8 as seconds
         from mediadock.requests where request_id = any(${[...known]}::uuid[]) and next_poll_at <= ${deps.clock()}`

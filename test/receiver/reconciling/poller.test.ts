@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { ResultAnswer } from '../../../src/receiver/fetching/fetcher.ts'
-import { createFollowUps } from '../../../src/receiver/reconciling/follow-ups.ts'
 import { claimDue } from '../../../src/receiver/reconciling/poll-claims.ts'
+import { createPoller } from '../../../src/receiver/reconciling/poller.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { withTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -115,18 +115,18 @@ describe.each(usualServers)('following up (%s)', (server) => {
     const at = deps.clock()
     hanging = await incomplete(database, { at: new Date(at.getTime() - 1000) })
     await incomplete(database, { at, count: 60 })
-    const followUps = createFollowUps(deps)
+    const poller = createPoller(deps)
     const left = async () =>
       (await database.sql`select request_id from mediadock.results where not media_complete`).map(
         (row) => row['request_id'],
       )
     await eventually(async () => {
-      await followUps.runOnce()
+      await poller.runOnce()
       return (await left()).length === 1
     }, 5000)
     expect(await left()).toEqual([hanging])
     hang.resolve()
-    await followUps.idle()
+    await poller.idle()
     expect(await left()).toEqual([])
   })
 
@@ -144,12 +144,12 @@ describe.each(usualServers)('following up (%s)', (server) => {
       },
     })
     await incomplete(database, { at: deps.clock(), count: 40 })
-    const followUps = createFollowUps(deps)
-    expect(await followUps.runOnce()).toEqual({ more: true })
-    expect(await followUps.runOnce()).toEqual({ more: false })
+    const poller = createPoller(deps)
+    expect(await poller.runOnce()).toEqual({ more: true })
+    expect(await poller.runOnce()).toEqual({ more: false })
     expect(calls).toBe(16)
     hang.resolve()
-    await followUps.idle()
+    await poller.idle()
   })
 
   it('shares due polls with other processes and with runs: each is polled once', async () => {
@@ -165,10 +165,10 @@ describe.each(usualServers)('following up (%s)', (server) => {
       },
     })
     await incomplete(database, { at: deps.clock(), count: 200 })
-    const [one, other] = [createFollowUps(deps), createFollowUps(deps)]
-    const drive = async (followUps: typeof one) => {
-      while ((await followUps.runOnce()).more);
-      await followUps.idle()
+    const [one, other] = [createPoller(deps), createPoller(deps)]
+    const drive = async (poller: typeof one) => {
+      while ((await poller.runOnce()).more);
+      await poller.idle()
     }
     await Promise.all([drive(one), reconciler.runOnce(deps), drive(other), reconciler.runOnce(deps)])
     expect(polled).toHaveLength(200)
@@ -247,10 +247,10 @@ describe.each(usualServers)('following up (%s)', (server) => {
       },
     })
     await incomplete(database, { at: deps.clock(), count: 100 })
-    const followUps = createFollowUps(deps)
+    const poller = createPoller(deps)
     const round = async () => {
-      await followUps.runOnce()
-      await followUps.idle()
+      await poller.runOnce()
+      await poller.idle()
       return calls
     }
     const first = await round()
