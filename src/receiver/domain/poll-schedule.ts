@@ -10,8 +10,9 @@ import { requests } from './schema.ts'
  *   doubt_poll_at       its extra poll, for which a key has few calls. Null if nothing asks for one
  *   poll_leased_until   the end of the lease. `poll_claims` fences it: see postgres/lease.ts
  *
- * Every change of them is in this file, but for the INSERT of a new row and the trigger `join_tracked`, which does what
- * `afterTracking` does when a service inserts a request. `-`: stays as it is.
+ * Every change of them is in this file, but for two: a new row is inserted with its first time, and the trigger
+ * `join_tracked` acts for services that insert requests by SQL. If a known request gets its first key so, or another than
+ * the one that only a webhook gave, the poll under way ends, and a landed request is due now. `-`: stays as it is.
  *
  *   event                                    next_poll_at             doubt_poll_at       lease
  *   a poll is claimed                        -                        -                   begins
