@@ -3,10 +3,7 @@ import { callOnce, isTemporary, type OverHttp } from './api-call.ts'
 import { type ChangePage, ReadError, type ReadPage } from './change.ts'
 import { errorOf } from './generation-error.ts'
 
-/**
- * Half of what the API allows: a proxy that cuts calls after 60 s does not cut it. At half, an idle reader calls twice
- * as often.
- */
+/** Half of what the API allows, so that a proxy that cuts calls after 60 s does not cut it. */
 const waitSeconds = 30
 
 /** Reads changes by long polls of `GET /api/feed`. */

@@ -1,12 +1,9 @@
 /**
- * The characters of a formatted text, or bytes of a raw one, that a page shows; the whole can be downloaded. At half,
- * bodies with many images are cut; at double, browsers take long to lay out the page.
+ * The characters of a formatted text, or bytes of a raw one, that a page shows: enough for a body with many images, and
+ * quick to lay out. The whole can be downloaded.
  */
 export const shownCharacters = 64 * 1024
-/**
- * Parsing larger JSON for a page would block other work: at double, for twice as long. At half, more bodies are shown
- * unformatted.
- */
+/** Larger JSON is shown unformatted: parsing it for a page would block other work for milliseconds. */
 export const maxFormattedBytes = 256 * 1024
 /** Indentation grows with the square of the levels, so double quadruples it. Real bodies have fewer than half. */
 export const maxFormattedDepth = 64

@@ -22,10 +22,7 @@ const secretNames = new Set([
   'password',
   'databaseurl',
 ])
-/**
- * The levels of a logged object. At half, causes of causes are cut; a cyclic object is written this many times, so
- * double makes its line many times longer.
- */
+/** The levels of a logged object: enough for an error with its causes. A cyclic object is cut here. */
 const maxLevels = 8
 
 /** JSON allows these characters, but a terminal would obey them. */

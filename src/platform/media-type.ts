@@ -1,6 +1,5 @@
 /**
- * The first bytes of a file, which show its type. WebM names it after a header of up to some hundred bytes, so half
- * would do; at double, a wrong file is read further before it is refused.
+ * The first bytes of a file, which show its type. WebM names it last, after a header of up to some hundred bytes.
  */
 export const typeBytes = 4096
 

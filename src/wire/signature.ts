@@ -8,14 +8,11 @@ export const toleranceSeconds = 300
  * rest leaves room for unknown schemes.
  */
 export const maxHeaderBytes = 1024
-/**
- * Other work runs between two steps: about 0.1 ms of hashing. At double, it waits longer; at half, it is asked more.
- */
+/** The bytes that are hashed in one step, in about 0.1 ms. Other work runs between two steps. */
 export const stepBytes = 64 * 1024
 /**
- * The signatures of a delivery, or the public keys of a source, that are tried. At double, a forged delivery costs
- * twice the comparisons, or twice the checks of public keys. (The hashing depends on the number of secrets.) At half,
- * the spec's rotation of secrets beside other schemes may not fit.
+ * The signatures of a delivery, or the public keys of a source, that are tried: enough for two secrets (spec, rotation)
+ * beside other schemes. It bounds what a forged delivery costs.
  */
 export const maxCandidates = 8
 export const timestampPattern = /^[0-9]{1,12}$/

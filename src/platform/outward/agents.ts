@@ -7,7 +7,7 @@ export type Dialling = { kind: 'public' } | { kind: 'named' } | { kind: 'refused
 
 /**
  * The longest time that an idle connection stays open for the next call, even if the server allows more. Many servers
- * close theirs after 5 s, and a post on a closing connection fails; at half, few posts would find one open.
+ * close theirs after 5 s, and a post on a closing connection fails.
  */
 const idleConnectionMs = 4000
 

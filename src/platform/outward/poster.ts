@@ -3,10 +3,7 @@ import { storableText } from '../storable-text.ts'
 import { createAgents, type Dialling } from './agents.ts'
 import type { Resolve } from './resolver.ts'
 
-/**
- * A longer answer is not read to its end, which costs its connection. At half, ordinary error pages would do that;
- * twice only reads more that no page shows.
- */
+/** Enough for an ordinary error page. A longer answer is not read to its end, and its connection is closed. */
 const maxAnswerBytes = 16_384
 
 export type PostingOptions = {

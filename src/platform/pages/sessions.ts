@@ -7,9 +7,7 @@ import { desc, eq, gt, inArray, lte, or } from '../postgres/drizzle.ts'
 import type { Database } from '../postgres/postgres.ts'
 import type { SessionsTable } from './tables.ts'
 
-/**
- * A working day (docs/limits.md). At half, on-call engineers sign in twice; at double, a session outlives the shift.
- */
+/** The length of a shift, so that an on-call engineer signs in once (docs/limits.md). */
 export const sessionSeconds = 12 * 3600
 
 /** The facts of a session. The name is the one given at the sign-in and is not verified. */

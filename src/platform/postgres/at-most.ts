@@ -1,8 +1,8 @@
 import { sql, type SQL } from './drizzle.ts'
 
 /**
- * The rows that one statement of upkeep, of an export or of a reader of logs takes. At double, it holds locks, and a
- * process holds its rows, twice as long; at half, the cost of the statements exceeds that of the rows.
+ * The rows that one statement of upkeep, of an export or of a reader of logs takes: enough that the rows cost more than
+ * the statement, and few enough that locks are held only for a moment.
  */
 export const statementRows = 1000
 

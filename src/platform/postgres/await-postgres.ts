@@ -17,10 +17,7 @@ export type Waiting = {
   signal: AbortSignal
 }
 
-/**
- * A try costs a connection. At half, waiting processes open twice as many; at double, a start lags up to 2 s behind
- * Postgres.
- */
+/** Each try opens a connection. A start notices Postgres at most this much later. */
 const pauseMs = 1000
 
 /** Retries until `work` succeeds. Throws a StartError if the failure cannot pass, or when the wait is over. */

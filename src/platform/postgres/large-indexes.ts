@@ -8,8 +8,8 @@ type IndexStep = { name: string; schema: string; table: string; rest: string }
 /** An index of a smaller table takes a moment, so the migration itself creates it. */
 const largeBytes = 8 * 1024 * 1024
 /**
- * Each try builds the whole index. One may be lost to another process that clears it; at double, two versions that
- * clear the same index would load the server twice as long before an operator reads of it.
+ * Each try builds the whole index. A try is lost if another process drops the unfinished index. After this many, an
+ * operator must look.
  */
 const maxTries = 5
 

@@ -1,8 +1,8 @@
 import type { Logger } from '../logger.ts'
 
 /**
- * The usual lease. The claims of a process that dies become due within this time, so at double, their work waits twice
- * as long. At half, a process that pauses for a few seconds loses its claims.
+ * The usual lease. Work of a process that died waits this long, so it is short. It is longer than a process usually
+ * pauses, for example to collect garbage.
  */
 export const leaseSeconds = 10
 

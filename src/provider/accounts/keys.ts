@@ -75,8 +75,8 @@ const listed = {
 export type KeyListing = Awaited<ReturnType<typeof listKeys>>[number]
 
 /**
- * The rows of a list without a next page: the newest accounts, and the newest keys of a form. At half, more of them
- * have to be found by their requests; twice as many are no longer found by scrolling.
+ * The rows of a list without a next page: the newest accounts, and the newest keys of a form. More could not be found
+ * by scrolling. Older ones are found by their requests.
  */
 export const listedRows = 500
 

@@ -8,7 +8,7 @@ import type { InputDescriptor, Model } from '../../wire/schemas.ts'
 export type FieldTexts = Record<string, string>
 
 const prefix = 'input.'
-/** The longest text of a field of one line: a URL. At half, URLs get several lines; at double, prompts get one. */
+/** The longest text of a field of one line: a URL. Longer texts, such as prompts, get several lines. */
 const lineCharacters = 2048
 
 export function defaultTexts({ input_schema: schema }: Model): FieldTexts {

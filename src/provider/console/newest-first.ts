@@ -5,7 +5,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 /** `older` is the start of the next page, as cursorSchema reads it; undefined on the last one. */
 export type NewestPage<Row> = { rows: Row[]; older: string | undefined }
 
-/** A page of a list. At half, a reader turns twice as many pages; at double, a page is several screens long. */
+/** A page of a list: about two screens. */
 export const rowsShown = 50
 
 export type NewestSearch = {
@@ -23,8 +23,8 @@ export type NewestSearch = {
 }
 
 /**
- * The rows that one page searches for matches (docs/provider.md). At half, rare matches take twice as many pages; at
- * double, each such page takes twice as long.
+ * The rows that one page searches for matches (docs/provider.md), so that a page of rare matches is quick too. The next
+ * page continues the search.
  */
 const searchedRows = 20_000
 

@@ -5,7 +5,7 @@ import type { FrameSize } from './frame-size.ts'
 import { undecodable } from './reference-picture.ts'
 import { bytesPerFrame, sampleRate } from './wav.ts'
 
-/** The frame rate of every clip. At half, motion stutters; at double, encoding takes twice as long. */
+/** The frame rate of every clip, as in films: the least at which motion looks smooth. */
 export const framesPerSecond = 24
 
 /** Five minutes at 60 frames per second. Far more than a clip shows, and quick to count. */

@@ -11,7 +11,7 @@ import { type RemoteOutput, remoteOutputSchema, storeRemoteMedia, unusable } fro
 
 /** Limit of one upload or download. `timeout_seconds` limits the whole job. */
 const transferTimeoutMs = 300_000
-/** An answer about a job, besides its outputs. At half, long logs fail the job; at double, nothing is gained. */
+/** An answer about a job, besides its outputs: room for a long log. */
 const jobAnswerBytes = 262_144
 
 const acceptedSchema = z.object({ url: z.string().min(1) })

@@ -19,8 +19,8 @@ export const maxPerHost = 16
  */
 const maxPerAccountAndHost = maxPerHost / 2
 /**
- * Accounts, and hosts per account, that one claim looks at. A claim costs the square of this; at half, a turn of many
- * accounts takes twice as many claims.
+ * Accounts, and hosts per account, that one claim looks at. A claim costs the square of this. More accounts take more
+ * claims.
  */
 export const maxWalked = 100
 
