@@ -1,17 +1,12 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { NoAnswerError } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Faults } from '../domain/faults.ts'
-import type { Environment, Scope } from '../domain/schema.ts'
-import * as schema from '../domain/schema.ts'
+import type { apiKeys, Environment, Scope } from '../domain/schema.ts'
 import { sha256 } from '../domain/secret-box.ts'
 import { narrower, type RateLimits, type RateWindow, takeCalls, type Taken, windowAfter } from './rate-limit.ts'
-
-const k = columnsOf(schema.apiKeys, 'k')
-const m = columnsOf(schema.modelActivations, 'm')
 
 /** The caller of a request with its rights and limits. */
 export type Caller = {
@@ -36,8 +31,8 @@ type Row = CallerRow & {
   of_account: Taken | null
 }
 
-const activationsOfKey = sql`(select jsonb_object_agg(${m.slug}, ${m.enabled}) from provider.model_activations m
-  where ${m.environment} = ${k.environment})`
+const activationsOfKey = sql`(select jsonb_object_agg(m.slug, m.enabled) from provider.model_activations m
+  where m.environment = k.environment)`
 
 /**
  * Identifies the callers of API keys and counts their requests, in one statement. Revocation takes effect at once, and
@@ -85,7 +80,7 @@ function createTurns(): (id: string) => number {
   }
 }
 
-type CallerRow = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'faults'> & {
+type CallerRow = RowOf<typeof apiKeys, 'account_id' | 'environment' | 'faults'> & {
   scopes: Scope[]
   activations: Record<string, boolean> | null
 }
@@ -103,8 +98,8 @@ function statement(hashes: readonly string[], times: readonly number[], limits: 
       select a.hash, decode(a.hash, 'hex') as key_hash, a.times
       from unnest(${sql.param([...hashes])}::text[], ${sql.param([...times])}::int[]) as a (hash, times)
     ), known as (
-      select ${list(k, 'id', 'account_id', 'environment', 'scopes', 'faults')}, wanted.hash, wanted.times
-      from wanted join provider.api_keys k on ${k.key_hash} = wanted.key_hash and ${k.revoked_at} is null
+      select k.id, k.account_id, k.environment, k.scopes, k.faults, wanted.hash, wanted.times
+      from wanted join provider.api_keys k on k.key_hash = wanted.key_hash and k.revoked_at is null
     ), key_window as (${takeCalls(sql`select 'key:' || id, times from known`, limits.perKey, now)}
     ), account_window as (${takeCalls(
       sql`select 'account:' || known.account_id, sum(w.granted)::int
@@ -112,16 +107,16 @@ function statement(hashes: readonly string[], times: readonly number[], limits: 
       limits.perAccount,
       now,
     )})
-    select wanted.hash as key_hash, ${k.id} as key_id, ${list(k, 'account_id', 'environment', 'scopes', 'faults')},
+    select wanted.hash as key_hash, k.id as key_id, k.account_id, k.environment, k.scopes, k.faults,
       ${activationsOfKey} as activations, w.taken as of_key, a.taken as of_account
-    from wanted left join known k on k.hash = wanted.hash left join key_window w on w.id = 'key:' || ${k.id}
-      left join account_window a on a.id = 'account:' || ${k.account_id}`
+    from wanted left join known k on k.hash = wanted.hash left join key_window w on w.id = 'key:' || k.id
+      left join account_window a on a.id = 'account:' || k.account_id`
 }
 
 /** Returns the caller of a key, for pages that have only its id. Undefined if the key is unknown or revoked. */
 export async function callerOfKey(db: Database, keyId: string): Promise<Caller | undefined> {
   const [row] = await db.execute<CallerRow>(sql`
-    select ${list(k, 'account_id', 'environment', 'scopes', 'faults')}, ${activationsOfKey} as activations
-    from provider.api_keys k where ${k.id} = ${keyId} and ${k.revoked_at} is null`)
+    select k.account_id, k.environment, k.scopes, k.faults, ${activationsOfKey} as activations
+    from provider.api_keys k where k.id = ${keyId} and k.revoked_at is null`)
   return row && callerOf(keyId, row)
 }

@@ -1,13 +1,7 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { and, eq, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as schema from '../domain/schema.ts'
-
-const account = columnsOf(schema.accounts)
-const a = columnsOf(schema.accounts, 'a')
-const ledgerEntries = columnsOf(schema.ledgerEntries)
-const requests = columnsOf(schema.requests)
 
 /**
  * Credits in double-entry bookkeeping (spec, What the service does: reserved at submit, settled on success, fully
@@ -25,8 +19,7 @@ const movements = {
 export function moveCredits(kind: keyof typeof movements, rows: SQL): SQL {
   const { from, to } = movements[kind]
   return sql`
-    insert into provider.ledger_entries
-      (${list(ledgerEntries, 'account_id', 'request_id', 'book', 'kind', 'amount', 'created_at')})
+    insert into provider.ledger_entries (account_id, request_id, book, kind, amount, created_at)
     select s.account_id, s.request_id, side.book, ${kind}, side.sign * s.amount, s.at
     from ${rows} s cross join (values (${from}::text, -1), (${to}::text, 1)) as side (book, sign)`
 }
@@ -44,17 +37,16 @@ export async function grant(db: Database, { accountId, credits, reference }: Gra
   await openAccount(db, accountId)
   const [row] = await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`
     with entries as (
-      insert into provider.ledger_entries
-      (${list(ledgerEntries, 'account_id', 'book', 'kind', 'amount', 'reference', 'created_at')})
+      insert into provider.ledger_entries (account_id, book, kind, amount, reference, created_at)
       select ${accountId}, side.book, 'grant', side.sign * ${credits}::numeric, ${reference ?? null}, now()
       from (values ('issued', -1), ('available', 1)) as side (book, sign)
       on conflict (reference, book) where reference is not null do nothing
       returning book, amount
     )
     update provider.accounts a
-    set ${account.available} = ${a.available} + coalesce((select amount from entries where book = 'available'), 0)
-    where ${a.id} = ${accountId}
-    returning ${a.available}`)
+    set available = a.available + coalesce((select amount from entries where book = 'available'), 0)
+    where a.id = ${accountId}
+    returning a.available`)
   return row?.available ?? '0'
 }
 
@@ -84,29 +76,24 @@ export type LedgerCheck = { ok: boolean; accounts: number; entries: number; prob
 export async function checkLedger(db: Database): Promise<LedgerCheck> {
   const [row] = await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`
     with balances as (
-      select ${ledgerEntries.account_id}, sum(${ledgerEntries.amount}) as total, sum(${ledgerEntries.amount})
-        filter (where ${ledgerEntries.book} = 'available') as available
-      from provider.ledger_entries group by ${ledgerEntries.account_id}
+      select account_id, sum(amount) as total, sum(amount) filter (where book = 'available') as available
+      from provider.ledger_entries group by account_id
     ), holds as (
-      select ${ledgerEntries.request_id}, sum(${ledgerEntries.amount})
-        filter (where ${ledgerEntries.book} = 'reserved') as held,
-             count(*) filter (where ${ledgerEntries.book} = 'reserved'
-               and ${ledgerEntries.kind} = 'reserve') as reserves,
-             count(*) filter (where ${ledgerEntries.book} = 'reserved' and ${ledgerEntries.kind} <> 'reserve') as ends,
-             bool_or(${ledgerEntries.kind} = 'settle') as settled
-      from provider.ledger_entries where ${ledgerEntries.request_id} is not null group by ${ledgerEntries.request_id}
+      select request_id, sum(amount) filter (where book = 'reserved') as held,
+        count(*) filter (where book = 'reserved' and kind = 'reserve') as reserves,
+        count(*) filter (where book = 'reserved' and kind <> 'reserve') as ends, bool_or(kind = 'settle') as settled
+      from provider.ledger_entries where request_id is not null group by request_id
     ), live as (
-      select ${list(requests, 'id', 'status', 'cost')} from provider.requests where ${requests.environment} = 'live'
+      select id, status, cost from provider.requests where environment = 'live'
     ), found as (
       select 'account ' || account_id || ': entries sum to ' || total || ', not 0' as problem from balances
-        where total <> 0
+      where total <> 0
       union all
-      select 'account ' || ${a.id} || ': balance ' || ${a.available} || ', but its entries sum to '
-        || coalesce(b.available, 0)
-      from provider.accounts a left join balances b on b.account_id = ${a.id}
-        where ${a.available} <> coalesce(b.available, 0)
+      select 'account ' || a.id || ': balance ' || a.available || ', but its entries sum to ' || coalesce(b.available, 0)
+      from provider.accounts a left join balances b on b.account_id = a.id
+      where a.available <> coalesce(b.available, 0)
       union all
-      select 'account ' || ${account.id} || ': balance below zero' from provider.accounts where ${account.available} < 0
+      select 'account ' || id || ': balance below zero' from provider.accounts where available < 0
       union all
       select 'request ' || id || ': ' || status || ' without a reserve' from live left join holds on request_id = id
       where coalesce(reserves, 0) <> 1
@@ -124,8 +111,8 @@ export async function checkLedger(db: Database): Promise<LedgerCheck> {
       from holds where not exists (select from live where id = request_id)
     )
     select (select count(*)::int from provider.accounts) as accounts,
-           (select count(*)::int from provider.ledger_entries) as entries,
-           coalesce((select array_agg(problem) from (select problem from found limit 100) shown), '{}') as problems`)
+      (select count(*)::int from provider.ledger_entries) as entries,
+      coalesce((select array_agg(problem) from (select problem from found limit 100) shown), '{}') as problems`)
   const { accounts, entries, problems } = row ?? { accounts: 0, entries: 0, problems: [] }
   return { ok: problems.length === 0, accounts, entries, problems }
 }

@@ -1,13 +1,8 @@
 import type { Response } from 'express'
 import { HttpError } from '../../platform/http/http.ts'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
-import * as schema from '../domain/schema.ts'
-
-const rateWindows = columnsOf(schema.rateWindows)
-const w = columnsOf(schema.rateWindows, 'w')
 
 /** Requests per minute (spec, Limits) of one key, and of all keys of an account. */
 export type RateLimits = { perKey: number; perAccount: number }
@@ -50,7 +45,7 @@ export function narrower(ofKey: RateWindow, ofAccount: RateWindow): RateWindow {
 export function takeCalls(wanted: SQL, limit: number, now: SQL): SQL {
   const at = millisecondsOf(now)
   return sql`
-    insert into provider.rate_windows as w (${list(rateWindows, 'id', 'at_ms', 'calls', 'used', 'granted')})
+    insert into provider.rate_windows as w (id, at_ms, calls, used, granted)
     select a.id, array[${at}], array[least(a.n, ${limit}::int)], least(a.n, ${limit}::int), least(a.n, ${limit}::int)
     from (${wanted}) as a (id, n) order by a.id
     on conflict (id) do update set (at_ms, calls, used, granted) = (
@@ -63,22 +58,20 @@ export function takeCalls(wanted: SQL, limit: number, now: SQL): SQL {
           else array[more.granted] || kept.calls end,
         kept.used + more.granted, more.granted
       from (
-        select ${w.at_ms}[cardinality(${w.at_ms})] > ${at} - ${windowMs}::int
-          and ${w.at_ms}[1] < ${at} + ${windowMs}::int as whole
+        select w.at_ms[cardinality(w.at_ms)] > ${at} - ${windowMs}::int and w.at_ms[1] < ${at} + ${windowMs}::int as whole
       ) state cross join lateral (
         -- The usual case: no call has become older than the window, so the row is kept.
-        select ${list(w, 'at_ms', 'calls', 'used')} where state.whole
+        select w.at_ms, w.calls, w.used where state.whole
         union all
         -- Drops old calls, and calls a window or more in the future: a clock set back blocks for two windows at most.
         select array_agg(c.at_ms), array_agg(c.n), coalesce(sum(c.n), 0)::int
-        from unnest(${w.at_ms}, ${w.calls}) as c (at_ms, n)
+        from unnest(w.at_ms, w.calls) as c (at_ms, n)
         where not state.whole and c.at_ms > ${at} - ${windowMs}::int and c.at_ms < ${at} + ${windowMs}::int
         having not state.whole
       ) kept cross join lateral (select least(excluded.granted, greatest(${limit}::int - kept.used, 0)) as granted) more
     )
-    returning ${w.id}, ${w.granted}, json_build_object(
-      'granted', ${w.granted}, 'used', ${w.used}, 'oldest_age_ms',
-        ${at} - ${w.at_ms}[cardinality(${w.at_ms})]) as taken`
+    returning w.id, w.granted, json_build_object(
+      'granted', w.granted, 'used', w.used, 'oldest_age_ms', ${at} - w.at_ms[cardinality(w.at_ms)]) as taken`
 }
 
 function millisecondsOf(now: SQL): SQL {
@@ -102,10 +95,9 @@ export function applyRateLimit(res: Response, { limit, remaining, resetSeconds, 
 /** Deletes at most `limit` windows without calls for an hour. Returns their number. */
 export async function pruneIdleWindows(db: Database, limit: number, now: SQL): Promise<number> {
   const rows = await db.execute(sql`
-    delete from provider.rate_windows where ${rateWindows.id} = any (array(
-      select ${rateWindows.id} from provider.rate_windows
-      where ${rateWindows.at_ms}[1] < ${millisecondsOf(later(now, -3600))} limit ${limit}::int
-      for update skip locked
+    delete from provider.rate_windows where id = any (array(
+      select id from provider.rate_windows where at_ms[1] < ${millisecondsOf(later(now, -3600))}
+      limit ${limit}::int for update skip locked
     )) returning 1`)
   return rows.length
 }

@@ -1,4 +1,4 @@
-import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 
@@ -12,10 +12,10 @@ export type NewestSearch = {
   account?: string | undefined
   /** The end of the previous page: microseconds since 1970 and the id of its last row. */
   before?: { atUs: string; id: string } | undefined
-  /** A table with id, account_id and created_at, as `t`, indexed by time and by account and time. */
+  /** A table with id, account_id and created_at, indexed by time and by account and time. */
   table: SQL
-  /** The columns of `t` that `wanted` needs, with id and created_at. */
-  columns: StringChunk | SQL
+  /** The columns that `wanted` needs, with id and created_at. */
+  columns: SQL
   /** The condition on a row of `looked`; undefined for all rows. */
   wanted: SQL | undefined
   /** The rows of a page, with id and created_at, from the ids in `wanted`. */
@@ -37,17 +37,17 @@ const placeOf = (row: SQL) => sql`(extract(epoch from ${row}.created_at) * 10000
 export async function searchNewest<Row>(db: Database, search: NewestSearch): Promise<NewestPage<Row>> {
   const { account, before, table, columns, wanted, rows: read } = search
   const depth = wanted ? searchedRows : rowsShown + 1
-  const isMine = account === undefined ? sql`` : sql`and t.account_id = ${account}`
+  const isMine = account === undefined ? sql`` : sql`and account_id = ${account}`
   const isOlder =
     before === undefined
       ? sql``
-      : sql`and (t.created_at, t.id)
+      : sql`and (created_at, id)
           < (timestamptz 'epoch' + ${before.atUs}::bigint * interval '1 microsecond', ${before.id}::uuid)`
   type Found = { rows: (Row & { place: string })[] | null; horizon: string | null }
   const found = await db.execute<Found>(sql`
     with looked as (
-      select ${columns} from ${table} t where true ${isMine} ${isOlder}
-      order by t.created_at desc nulls last, t.id desc nulls last limit ${depth}::int
+      select ${columns} from ${table} where true ${isMine} ${isOlder}
+      order by created_at desc nulls last, id desc nulls last limit ${depth}::int
     ), wanted as (
       select id from looked where ${wanted ?? sql`true`} order by created_at desc, id desc limit ${rowsShown + 1}::int
     )

@@ -1,27 +1,15 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { and, eq, lt, sql, type SQL, StringChunk, unionAll } from '../../platform/postgres/drizzle.ts'
+import { and, eq, lt, sql, type SQL, unionAll } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { RequestStatus } from '../../wire/schemas.ts'
 import { listedRows } from '../accounts/keys.ts'
-import * as schema from '../domain/schema.ts'
-import { type Environment, ledgerEntries } from '../domain/schema.ts'
-import { type DeliveryListing, listedColumns, type Standing, standingOf } from '../webhooks/delivery-history.ts'
+import { type accounts, type Environment, ledgerEntries, type requests } from '../domain/schema.ts'
+import { type DeliveryListing, listedColumns, type Standing, standing } from '../webhooks/delivery-history.ts'
 import { type NewestPage, type NewestSearch, rowsShown, searchNewest } from './newest-first.ts'
-
-const a = columnsOf(schema.accounts, 'a')
-const apiKeys = columnsOf(schema.apiKeys)
-const d = columnsOf(schema.deliveries, 'd')
-const deliveries = columnsOf(schema.deliveries, 't')
-const i = columnsOf(schema.idempotencyKeys, 'i')
-const k = columnsOf(schema.apiKeys, 'k')
-const requests = columnsOf(schema.requests)
-const r = columnsOf(schema.requests, 'r')
-const t = columnsOf(schema.requests, 't')
 
 /** The reads of the developer console. They change nothing. */
 
-export type AccountRow = RowOf<typeof schema.accounts, 'id' | 'available'> & {
+export type AccountRow = RowOf<typeof accounts, 'id' | 'available'> & {
   reserved: string
   unfinished: number
   keys: number
@@ -34,22 +22,20 @@ export type AccountRow = RowOf<typeof schema.accounts, 'id' | 'available'> & {
 export async function listAccounts(db: Database): Promise<AccountRow[]> {
   return await db.execute<AccountRow>(sql`
     with unfinished as (
-      select ${list(requests, 'account_id', 'cost', 'environment')} from provider.requests
-        where ${requests.status} = 'IN_QUEUE'
+      select account_id, cost, environment from provider.requests where status = 'IN_QUEUE'
       union all
-      select ${list(requests, 'account_id', 'cost', 'environment')} from provider.requests
-        where ${requests.status} = 'IN_PROGRESS'
+      select account_id, cost, environment from provider.requests where status = 'IN_PROGRESS'
     )
-    select ${a.id}, ${a.available}, coalesce(u.reserved, 0) as reserved, coalesce(u.requests, 0)::int as unfinished,
+    select a.id, a.available, coalesce(u.reserved, 0) as reserved, coalesce(u.requests, 0)::int as unfinished,
       coalesce(k.keys, 0)::int as keys
     from provider.accounts a
-    left join (select ${apiKeys.account_id}, count(*) as keys from provider.api_keys
-      where ${apiKeys.revoked_at} is null group by ${apiKeys.account_id}) k on ${k.account_id} = ${a.id}
+    left join (select account_id, count(*) as keys from provider.api_keys
+      where revoked_at is null group by account_id) k on k.account_id = a.id
     left join (
       select account_id, count(*) as requests, sum(cost) filter (where environment = 'live') as reserved
         from unfinished group by account_id
-    ) u on u.account_id = ${a.id}
-    order by ${a.created_at} desc, ${a.id} limit ${listedRows}::int`)
+    ) u on u.account_id = a.id
+    order by a.created_at desc, a.id limit ${listedRows}::int`)
 }
 
 const { id, book, kind, amount, request_id, created_at } = ledgerEntries
@@ -90,35 +76,22 @@ export async function listEntriesOf(db: Database, requestId: string): Promise<En
   return unionAll(held(sql`${kind} = 'reserve'`), held(sql`${kind} <> 'reserve'`)).orderBy(id)
 }
 
-const ofRequest = [
-  'id',
-  'api_key_id',
-  'environment',
-  'model',
-  'status',
-  'progress',
-  'cost',
-  'attempts',
-  'webhook_url',
-  'created_at',
-  'completed_at',
-] as const
+export type RequestRow = RowOf<
+  typeof requests,
+  'id' | 'api_key_id' | 'environment' | 'model' | 'status' | 'progress' | 'cost' | 'attempts' | 'webhook_url'
+> &
+  RowOf<typeof requests, 'created_at' | 'completed_at'> & { account: string; key_name: string }
 
-export type RequestRow = RowOf<typeof schema.requests, (typeof ofRequest)[number]> & {
-  account: string
-  key_name: string
-}
-
-const requestColumns = sql`${list(r, ...ofRequest)}, ${r.account_id} as account, ${k.name} as key_name`
+const requestColumns = sql`r.id, r.api_key_id, r.environment, r.model, r.status, r.progress, r.cost, r.attempts,
+  r.webhook_url, r.created_at, r.completed_at, r.account_id as account, k.name as key_name`
 
 export type RequestDetail = RequestRow &
-  RowOf<typeof schema.requests, 'logs' | 'error_code' | 'error_message'> & { input: string; output: string | null }
+  RowOf<typeof requests, 'logs' | 'error_code' | 'error_message'> & { input: string; output: string | null }
 
 export async function readRequest(db: Database, id: string): Promise<RequestDetail | undefined> {
   const [row] = await db.execute<RequestDetail>(sql`
-    select ${requestColumns}, ${r.input}::text as input, ${r.output}::text as output,
-      ${list(r, 'logs', 'error_code', 'error_message')}
-    from provider.requests r left join provider.api_keys k on ${k.id} = ${r.api_key_id} where ${r.id} = ${id}`)
+    select ${requestColumns}, r.input::text as input, r.output::text as output, r.logs, r.error_code, r.error_message
+    from provider.requests r left join provider.api_keys k on k.id = r.api_key_id where r.id = ${id}`)
   return row
 }
 
@@ -133,12 +106,12 @@ export async function searchRequests(
   { model, status, environment, ...page }: RequestFilter,
 ): Promise<NewestPage<RequestRow>> {
   const conditions = Object.entries({ model, status, environment }).flatMap(([name, value]) =>
-    value === undefined ? [] : [sql`looked.${new StringChunk(name)} = ${value}`],
+    value === undefined ? [] : [sql`${sql.identifier(name)} = ${value}`],
   )
   return searchNewest<RequestRow>(db, {
     ...page,
     table: sql`provider.requests`,
-    columns: list(t, 'id', 'created_at', 'model', 'status', 'environment'),
+    columns: sql`id, created_at, model, status, environment`,
     wanted: conditions.length === 0 ? undefined : sql.join(conditions, sql` and `),
     rows: rowsOf(sql`wanted`),
   })
@@ -152,8 +125,8 @@ export async function findRequests(db: Database, id: string): Promise<RequestRow
       union
       select found.request_id from provider.accounts a cross join (values ('live'), ('sandbox')) as e (environment)
       cross join lateral (
-        select ${i.request_id} from provider.idempotency_keys i
-        where ${i.account_id} = ${a.id} and ${i.environment} = e.environment and ${i.key} = ${id}::uuid limit 1
+        select i.request_id from provider.idempotency_keys i
+        where i.account_id = a.id and i.environment = e.environment and i.key = ${id}::uuid limit 1
       ) found
       limit ${rowsShown}::int
     )
@@ -163,8 +136,8 @@ export async function findRequests(db: Database, id: string): Promise<RequestRow
 function rowsOf(wanted: SQL): SQL {
   return sql`
     select ${requestColumns}
-    from ${wanted} w join provider.requests r on ${r.id} = w.id
-    left join provider.api_keys k on ${k.id} = ${r.api_key_id}`
+    from ${wanted} w join provider.requests r on r.id = w.id
+    left join provider.api_keys k on k.id = r.api_key_id`
 }
 
 type DeliveryFilter = Pick<NewestSearch, 'account' | 'before'> & { state?: Standing | undefined }
@@ -175,10 +148,10 @@ export async function searchDeliveries(
 ): Promise<NewestPage<DeliveryListing>> {
   return searchNewest<DeliveryListing>(db, {
     ...page,
-    table: sql`provider.deliveries`,
-    columns: sql`t.id, t.request_id, t.created_at, ${standingOf(deliveries)} as standing`,
-    wanted: state && sql`looked.standing = ${state}`,
-    rows: sql`select ${listedColumns} from wanted w join provider.deliveries d on ${d.id} = w.id`,
+    table: sql`provider.deliveries d`,
+    columns: sql`id, created_at, ${standing} as standing`,
+    wanted: state && sql`standing = ${state}`,
+    rows: sql`select ${listedColumns} from wanted w join provider.deliveries d on d.id = w.id`,
   })
 }
 
@@ -186,10 +159,10 @@ export async function searchDeliveries(
 export async function findDeliveries(db: Database, id: string): Promise<DeliveryListing[]> {
   return await db.execute<DeliveryListing>(sql`
     with wanted as (
-      select ${d.id} from provider.deliveries d where ${d.id} = ${id}::uuid
+      select d.id from provider.deliveries d where d.id = ${id}::uuid
       union
-      (select ${d.id} from provider.deliveries d where ${d.request_id} = ${id}::uuid limit ${rowsShown}::int)
+      (select d.id from provider.deliveries d where d.request_id = ${id}::uuid limit ${rowsShown}::int)
     )
-    select ${listedColumns} from wanted w join provider.deliveries d on ${d.id} = w.id
-    order by ${d.created_at} desc, ${d.id} desc`)
+    select ${listedColumns} from wanted w join provider.deliveries d on d.id = w.id
+    order by d.created_at desc, d.id desc`)
 }

@@ -1,5 +1,4 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
@@ -8,46 +7,37 @@ import type { Output, RequestStatus } from '../../wire/schemas.ts'
 import { moveCredits } from '../accounts/ledger.ts'
 import type { Input } from '../catalog/input.ts'
 import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
-import type { Environment } from '../domain/schema.ts'
-import * as schema from '../domain/schema.ts'
+import { type Environment, requests } from '../domain/schema.ts'
 import { type Ending, type NewDelivery, notificationOf } from '../webhooks/notification.ts'
 import { insertDelivery } from '../webhooks/outbox.ts'
-
-const accounts = columnsOf(schema.accounts)
-const a = columnsOf(schema.accounts, 'a')
-const requests = columnsOf(schema.requests)
-const r = columnsOf(schema.requests, 'r')
-
-const ofClaim = [
-  'id',
-  'claims',
-  'api_key_id',
-  'environment',
-  'model',
-  'input',
-  'engine',
-  'remote_job',
-  'cost',
-  'webhook_url',
-  'faults',
-  'attempts',
-] as const
 
 /**
  * A request that this process runs until its lease ends. `attempts` is the number of this run, above 1 after a worker
  * died or an engine failed.
  */
-export type ClaimedRequest = RowOf<typeof schema.requests, (typeof ofClaim)[number]> & {
+export type ClaimedRequest = RowOf<
+  typeof requests,
+  | 'id'
+  | 'claims'
+  | 'api_key_id'
+  | 'environment'
+  | 'model'
+  | 'cost'
+  | 'webhook_url'
+  | 'faults'
+  | 'attempts'
+  | 'remote_job'
+> & {
   input: Input
   engine: EngineChoice
 }
 
 const lease = leaseOf('r', {
-  key: { id: schema.requests.id },
-  due_at: schema.requests.lease_until,
-  claims: schema.requests.claims,
+  key: { id: requests.id },
+  due_at: requests.lease_until,
+  claims: requests.claims,
 })
-const isMine = (claimed: ClaimedRequest) => sql`${r.status} = 'IN_PROGRESS' and ${lease.isHeld(claimed)}`
+const isMine = (claimed: ClaimedRequest) => sql`r.status = 'IN_PROGRESS' and ${lease.isHeld(claimed)}`
 
 export type ClaimOfRequests = { environment: Environment; limit: number; leaseSeconds: number; now: SQL }
 
@@ -58,20 +48,21 @@ export async function claimRequests(
 ): Promise<ClaimedRequest[]> {
   return await db.execute<ClaimedRequest>(sql`
     with orphans as (
-      select ${r.id} from provider.requests r
-      where ${r.status} = 'IN_PROGRESS' and ${r.environment} = ${environment} and ${lease.isDue(now)}
-      order by ${r.lease_until} limit ${limit}::int for update skip locked
+      select r.id from provider.requests r
+      where r.status = 'IN_PROGRESS' and r.environment = ${environment} and ${lease.isDue(now)}
+      order by r.lease_until limit ${limit}::int for update skip locked
     ), heads as (
-      select ${r.id} from provider.requests r where ${r.status} = 'IN_QUEUE' and ${r.environment} = ${environment}
-      order by ${r.turn}, ${r.seq} limit greatest(${limit}::int - (select count(*) from orphans), 0)
+      select r.id from provider.requests r where r.status = 'IN_QUEUE' and r.environment = ${environment}
+      order by r.turn, r.seq limit greatest(${limit}::int - (select count(*) from orphans), 0)
       for update skip locked
     )
     update provider.requests r
-    set ${requests.status} = 'IN_PROGRESS', ${lease.claim(now, leaseSeconds)},
-      ${requests.attempts} = ${r.attempts} + 1, ${requests.started_at} = coalesce(${r.started_at}, ${now})
+    set status = 'IN_PROGRESS', ${lease.claim(now, leaseSeconds)},
+      attempts = r.attempts + 1, started_at = coalesce(r.started_at, ${now})
     from (select id from orphans union all select id from heads) next
-    where ${r.id} = next.id
-    returning ${list(r, ...ofClaim)}`)
+    where r.id = next.id
+    returning r.id, r.claims, r.api_key_id, r.environment, r.model, r.input, r.engine, r.remote_job, r.cost,
+      r.webhook_url, r.faults, r.attempts`)
 }
 
 type Progress = { progress: number; logLines: readonly string[]; leaseSeconds: number; now: SQL }
@@ -87,25 +78,23 @@ export async function recordProgress(
 ): Promise<boolean> {
   const rows = await db.execute(sql`
     update provider.requests r
-    set ${requests.progress} = greatest(${r.progress}, ${progress}::int),
-      ${requests.lease_until} = ${later(now, leaseSeconds)},
-      ${requests.logs} = (${r.logs} || ${sql.param([...logLines])}::text[])[:500]
-    where ${isMine(claimed)} returning ${r.id}`)
+    set progress = greatest(r.progress, ${progress}::int),
+      lease_until = ${later(now, leaseSeconds)},
+      logs = (r.logs || ${sql.param([...logLines])}::text[])[:500]
+    where ${isMine(claimed)} returning r.id`)
   return rows.length > 0
 }
 
 /** Stores the remote job for the worker that may take the request over. Returns false if the lease was lost. */
 export async function recordRemoteJob(db: Database, claimed: ClaimedRequest, remoteJob: RemoteJob): Promise<boolean> {
   const rows = await db.execute(sql`
-    update provider.requests r set ${requests.remote_job} = ${JSON.stringify(remoteJob)}::jsonb
-    where ${isMine(claimed)} returning ${r.id}`)
+    update provider.requests r set remote_job = ${JSON.stringify(remoteJob)}::jsonb
+    where ${isMine(claimed)} returning r.id`)
   return rows.length > 0
 }
 
 export async function isCanceled(db: Database, id: string): Promise<boolean> {
-  const rows = await db.execute(
-    sql`select from provider.requests where ${requests.id} = ${id} and ${requests.status} = 'CANCELED'`,
-  )
+  const rows = await db.execute(sql`select from provider.requests where id = ${id} and status = 'CANCELED'`)
   return rows.length > 0
 }
 
@@ -124,7 +113,7 @@ export async function putRequestOff(
 /** Returns a request when this process stops. Another process may claim it at once, and this run does not count. */
 export async function giveRequestBack(db: Database, claimed: ClaimedRequest, now: SQL): Promise<void> {
   await db.execute(sql`
-    update provider.requests r set ${lease.giveBack(now)}, ${requests.attempts} = ${r.attempts} - 1
+    update provider.requests r set ${lease.giveBack(now)}, attempts = r.attempts - 1
     where ${isMine(claimed)}`)
 }
 
@@ -144,7 +133,7 @@ export async function finishRequest(
  * (`whileQueuedOnly`). Console and command line cancel running ones too.
  */
 export async function cancelRequest(db: Database, id: string, whileQueuedOnly: boolean): Promise<boolean> {
-  const guard = whileQueuedOnly ? sql`${r.status} = 'IN_QUEUE'` : sql`${r.status} in ('IN_QUEUE', 'IN_PROGRESS')`
+  const guard = whileQueuedOnly ? sql`r.status = 'IN_QUEUE'` : sql`r.status in ('IN_QUEUE', 'IN_PROGRESS')`
   const ended = { id, guard, ending: { kind: 'canceled' }, delivery: undefined, now: postgresTime() } as const
   return (await end(db, ended)) !== undefined
 }
@@ -162,18 +151,17 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
   const error = ending.kind === 'failed' ? ending.error : null
   const moved = sql`(select account_id, id as request_id, cost as amount, ${now} as at from ended
     where environment = 'live')`
-  const [row] = await db.execute<RowOf<typeof schema.requests, 'id'>>(sql`
+  const [row] = await db.execute<{ id: string }>(sql`
     with before as (
-      select ${list(r, 'id', 'status')} from provider.requests r where ${r.id} = ${id} and ${guard} for update
+      select r.id, r.status from provider.requests r where r.id = ${id} and ${guard} for update
     ), ended as (
       update provider.requests r
-      set ${requests.status} = ${statusOf[ending.kind]}, ${requests.completed_at} = ${now}, ${lease.giveBack(now)},
-        ${requests.output} = ${output === null ? null : JSON.stringify(output)}::jsonb,
-        ${requests.progress} = case when ${ending.kind} = 'completed' then 100 else ${r.progress} end,
-        ${requests.error_code} = ${error?.code ?? null}, ${requests.error_message} = ${error?.message ?? null}
-      from before where ${r.id} = before.id
-      returning ${list(r, 'id', 'account_id', 'api_key_id', 'environment', 'cost', 'faults', 'turn')},
-        before.status as was
+      set status = ${statusOf[ending.kind]}, completed_at = ${now}, ${lease.giveBack(now)},
+        output = ${output === null ? null : JSON.stringify(output)}::jsonb,
+        progress = case when ${ending.kind} = 'completed' then 100 else r.progress end,
+        error_code = ${error?.code ?? null}, error_message = ${error?.message ?? null}
+      from before where r.id = before.id
+      returning r.id, r.account_id, r.api_key_id, r.environment, r.cost, r.faults, r.turn, before.status as was
     ), entries as (${moveCredits(ending.kind === 'completed' ? 'settle' : 'refund', moved)}
     ), refunded as (${ending.kind === 'completed' ? sql`select 1` : refund}
     ), notified as (${insertDelivery(delivery, sql`ended`, now)}
@@ -189,16 +177,15 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
  */
 const refund = sql`
   update provider.accounts a
-  set ${accounts.available} = ${a.available} + case when e.environment = 'live' then e.cost else 0 end,
-    ${accounts.last_turn} = ${turnBefore(a.last_turn, 'live')},
-      ${accounts.last_sandbox_turn} = ${turnBefore(a.last_sandbox_turn, 'sandbox')}
-  from ended e where ${a.id} = e.account_id`
+  set available = a.available + case when e.environment = 'live' then e.cost else 0 end,
+    last_turn = ${turnBefore(sql`a.last_turn`, 'live')},
+    last_sandbox_turn = ${turnBefore(sql`a.last_sandbox_turn`, 'sandbox')}
+  from ended e where a.id = e.account_id`
 
 /** The last turn of the account's waiting requests, or 0: then the next submit gets the lowest turn in the queue. */
-function turnBefore(last: SQL | StringChunk, environment: Environment): SQL {
+function turnBefore(last: SQL, environment: Environment): SQL {
   return sql`case when e.was = 'IN_QUEUE' and e.environment = ${environment} and e.turn = ${last} then coalesce((
-      select max(${r.turn}) from provider.requests r
-      where ${r.account_id} = e.account_id and ${r.status} = 'IN_QUEUE' and ${r.environment} = ${environment}
-        and ${r.id} <> e.id), 0)
+      select max(r.turn) from provider.requests r where r.account_id = e.account_id and r.status = 'IN_QUEUE'
+        and r.environment = ${environment} and r.id <> e.id), 0)
     else ${last} end`
 }

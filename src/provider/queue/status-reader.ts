@@ -1,14 +1,9 @@
 import { createNaturalBatch } from '../../platform/natural-batch.ts'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { StatusBody } from '../../wire/schemas.ts'
-import type { Environment } from '../domain/schema.ts'
-import * as schema from '../domain/schema.ts'
-
-const requests = columnsOf(schema.requests)
-const r = columnsOf(schema.requests, 'r')
+import type { Environment, requests } from '../domain/schema.ts'
 
 export type StatusQuestion = {
   /** A uuid. */
@@ -31,7 +26,7 @@ export function createStatusReader(db: Database): StatusReader {
 type QueueView = { turns: number[]; seqs: number[]; isUsableUntilMs: number }
 export type QueueViews = Map<Environment, QueueView>
 
-type Found = RowOf<typeof schema.requests, 'id' | 'environment' | 'status' | 'progress' | 'logs' | 'turn' | 'seq'> & {
+type Found = RowOf<typeof requests, 'id' | 'environment' | 'status' | 'progress' | 'logs' | 'turn' | 'seq'> & {
   n: number
 }
 type Walked = { n: null; environment: Environment; turns: number[]; seqs: number[] }
@@ -83,23 +78,22 @@ function statement(questions: readonly StatusQuestion[], walked: readonly Enviro
   const column = (pick: (question: StatusQuestion) => string) => sql.param(questions.map(pick))
   // The driver sends every text in a boolean[] as false, so `with_logs` is compared as text.
   const found = sql`
-    select a.n::int, ${list(r, 'id', 'environment', 'status', 'progress')},
-      case when a.with_logs = 'true' then ${r.logs} else '{}' end as logs,
-      ${r.turn}, ${r.seq}, null::json as turns, null::json as seqs
+    select a.n::int, r.id, r.environment, r.status, r.progress,
+      case when a.with_logs = 'true' then r.logs else '{}' end as logs, r.turn, r.seq,
+      null::json as turns, null::json as seqs
     from unnest(
       ${column(({ requestId }) => requestId)}::uuid[], ${column(({ accountId }) => accountId)}::text[],
       ${column(({ environment }) => environment)}::text[], ${column(({ withLogs }) => String(withLogs))}::text[]
     ) with ordinality as a (id, account_id, environment, with_logs, n)
-    join provider.requests r on ${r.id} = a.id and ${r.account_id} = a.account_id and ${r.environment} = a.environment`
+    join provider.requests r on r.id = a.id and r.account_id = a.account_id and r.environment = a.environment`
   // One walk fills both lists: an aggregate takes its rows in their order.
   const queues = sql`
     select null, null, w.environment, null, null, null, null, null, array_to_json(queue.turns),
       array_to_json(queue.seqs)
     from unnest(${sql.param([...walked])}::text[]) as w (environment) cross join lateral (
       select coalesce(array_agg(q.turn), '{}') as turns, coalesce(array_agg(q.seq), '{}') as seqs from (
-        select ${requests.turn}, ${requests.seq} from provider.requests where ${requests.status} = 'IN_QUEUE'
-          and ${requests.environment} = w.environment
-          order by ${requests.turn}, ${requests.seq}
+        select turn, seq from provider.requests where status = 'IN_QUEUE' and environment = w.environment
+        order by turn, seq
       ) q
     ) queue`
   return walked.length === 0 ? found : sql`${found} union all ${queues}`

@@ -1,15 +1,11 @@
 import { createHash } from 'node:crypto'
 import { HttpError } from '../../platform/http/http.ts'
-import { columnsOf } from '../../platform/postgres/columns.ts'
 import { and, eq, lte, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later } from '../../platform/postgres/time.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
-
-const k = columnsOf(schema.idempotencyKeys, 'k')
-const r = columnsOf(schema.requests, 'r')
 
 const uuidV4 = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i
 
@@ -49,10 +45,10 @@ export async function recall(
   now: SQL,
 ): Promise<Remembered | undefined> {
   const [row] = await db.execute<Remembered>(sql`
-    select ${k.request_id}, ${k.fingerprint} = ${fingerprint} as same, ${k.created_at} <= ${cutoff(now)} as expired,
-      ${r.cost}, ${r.turn} is not null as queued, ${k.submitted_position}
-    from provider.idempotency_keys k join provider.requests r on ${r.id} = ${k.request_id}
-    where ${k.account_id} = ${accountId} and ${k.environment} = ${environment} and ${k.key} = ${key}`)
+    select k.request_id, k.fingerprint = ${fingerprint} as same, k.created_at <= ${cutoff(now)} as expired,
+      r.cost, r.turn is not null as queued, k.submitted_position
+    from provider.idempotency_keys k join provider.requests r on r.id = k.request_id
+    where k.account_id = ${accountId} and k.environment = ${environment} and k.key = ${key}`)
   return row
 }
 

@@ -1,6 +1,5 @@
 import postgres from 'postgres'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { databaseErrorOf, isConnectionLost, isNoAnswer, one } from '../../platform/postgres/errors.ts'
 import { clientOf, type Database, databaseOn } from '../../platform/postgres/postgres.ts'
 import type { Output } from '../../wire/schemas.ts'
@@ -9,15 +8,8 @@ import type { Input } from '../catalog/input.ts'
 import type { EngineChoice } from '../domain/engine-choice.ts'
 import type { Faults } from '../domain/faults.ts'
 import type { Environment } from '../domain/schema.ts'
-import * as schema from '../domain/schema.ts'
 import type { NewDelivery } from '../webhooks/notification.ts'
 import { insertDelivery } from '../webhooks/outbox.ts'
-
-const accounts = columnsOf(schema.accounts)
-const a = columnsOf(schema.accounts, 'a')
-const idempotencyKeys = columnsOf(schema.idempotencyKeys)
-const requests = columnsOf(schema.requests)
-const q = columnsOf(schema.requests, 'q')
 
 export type Submission = {
   requestId: string
@@ -97,44 +89,17 @@ function statement(submission: Submission, now: SQL): SQL {
       select set_config('lock_timeout', '8000ms', true)
     ), payer as (${completed ? freeOfTurn(accountId) : takeTurn(accountId, environment, charge)}
     ), request as (
-      insert into provider.requests (${list(
-        requests,
-        'id',
-        'account_id',
-        'api_key_id',
-        'environment',
-        'model',
-        'input',
-        'engine',
-        'cost',
-        'status',
-        'turn',
-        'progress',
-        'output',
-        'webhook_url',
-        'faults',
-        'created_at',
-        'started_at',
-        'completed_at',
-      )})
-      select ${requestId}, payer.id, ${keyId}::uuid, ${environment}, ${submission.model},
-        ${JSON.stringify(submission.input)}::jsonb, ${completed ? null : JSON.stringify(submission.engine)}::jsonb,
-          ${cost}::numeric, ${completed ? 'COMPLETED' : 'IN_QUEUE'}, payer.turn,
-        ${completed ? 100 : 0}::int, ${completed ? JSON.stringify(completed.output) : null}::jsonb,
-        ${submission.webhookUrl ?? null},
-          ${submission.faults === null ? null : JSON.stringify(submission.faults)}::jsonb,
-        ${now}, ${endedAt}, ${endedAt}
+      insert into provider.requests (id, account_id, api_key_id, environment, model, input, engine, cost, status, turn,
+        progress, output, webhook_url, faults, created_at, started_at, completed_at)
+      select ${requestId}, payer.id, ${keyId}::uuid, ${environment}, ${submission.model}, ${json(submission.input)},
+        ${json(completed ? null : submission.engine)}, ${cost}::numeric, ${completed ? 'COMPLETED' : 'IN_QUEUE'},
+        payer.turn, ${completed ? 100 : 0}::int, ${json(completed?.output ?? null)}, ${submission.webhookUrl ?? null},
+        ${json(submission.faults)}, ${now}, ${endedAt}, ${endedAt}
       from payer
-      returning ${list(requests, 'id', 'account_id', 'api_key_id', 'environment', 'cost', 'faults', 'created_at')}
-    ), reserved as (${moveCredits(
-      'reserve',
-      sql`(
-      select account_id, id as request_id, cost as amount, created_at as at from request where environment = 'live'
-    )`,
-    )}
+      returning id, account_id, api_key_id, environment, cost, faults, created_at
+    ), reserved as (${moveCredits('reserve', reserved)}
     ), remembered as (
-      insert into provider.idempotency_keys
-        (${list(idempotencyKeys, 'account_id', 'environment', 'key', 'fingerprint', 'request_id', 'created_at')})
+      insert into provider.idempotency_keys (account_id, environment, key, fingerprint, request_id, created_at)
       select account_id, environment, ${key}::uuid, ${idempotency?.fingerprint ?? null}::bytea, id, created_at
       from request where ${key}::uuid is not null
     ), notified as (${insertDelivery(completed?.delivery, sql`request`, now)}
@@ -142,28 +107,30 @@ function statement(submission: Submission, now: SQL): SQL {
     select request.id is not null as written from patience left join request on true`
 }
 
-/** The two queues count turns separately, so that sandbox requests do not delay live ones. */
-function turnColumn(environment: Environment): StringChunk {
-  return environment === 'live' ? accounts.last_turn : accounts.last_sandbox_turn
+const reserved = sql`(
+  select account_id, id as request_id, cost as amount, created_at as at from request where environment = 'live')`
+
+function json(value: object | null): SQL {
+  return sql`${value === null ? null : JSON.stringify(value)}::jsonb`
 }
 
+/** The two queues count turns separately, so that sandbox requests do not delay live ones. */
 function takeTurn(accountId: string, environment: Environment, charge: string): SQL {
-  const last = turnColumn(environment)
+  const last = environment === 'live' ? sql`last_turn` : sql`last_sandbox_turn`
   return sql`
     update provider.accounts a
-    set ${accounts.available} = ${a.available} - ${charge}::numeric,
+    set available = a.available - ${charge}::numeric,
       ${last} = greatest(a.${last} + 1, coalesce(
-        (select min(${q.turn}) from provider.requests q where ${q.status} = 'IN_QUEUE'
-          and ${q.environment} = ${environment}),
+        (select min(turn) from provider.requests where status = 'IN_QUEUE' and environment = ${environment}),
         (select max(other.${last}) + 1 from provider.accounts other)))
     from patience
-    where ${a.id} = ${accountId} and ${a.available} >= ${charge}::numeric
-    returning ${a.id}, a.${last} as turn`
+    where a.id = ${accountId} and a.available >= ${charge}::numeric
+    returning a.id, a.${last} as turn`
 }
 
 /** Selects the account of a request that is never queued and takes no turn and no credits. */
 function freeOfTurn(accountId: string): SQL {
-  return sql`select ${a.id}, null::bigint as turn from provider.accounts a, patience where ${a.id} = ${accountId}`
+  return sql`select a.id, null::bigint as turn from provider.accounts a, patience where a.id = ${accountId}`
 }
 
 function isKeyTaken(error: unknown): boolean {

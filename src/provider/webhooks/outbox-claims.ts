@@ -1,13 +1,10 @@
 import { turnOf } from '../../platform/fair-share.ts'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
-import * as schema from '../domain/schema.ts'
-
-const d = columnsOf(schema.deliveries, 'd')
+import { deliveries } from '../domain/schema.ts'
 
 /** Concurrent attempts of one process. An attempt that waits for its deadline costs little more than a socket. */
 export const maxInFlight = 128
@@ -26,15 +23,16 @@ export const maxWalked = 100
 
 /** The lease of deliveries. Each claim is an attempt, so `attempts` is the fencing number. */
 export const lease = leaseOf('d', {
-  key: { id: schema.deliveries.id },
-  due_at: schema.deliveries.due_at,
-  claims: schema.deliveries.attempts,
+  key: { id: deliveries.id },
+  due_at: deliveries.due_at,
+  claims: deliveries.attempts,
 })
 
-const ofClaim = ['id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'attempts', 'max_attempts', 'faults'] as const
-
 /** A delivery that this process may attempt until its lease ends. `attempts` is the number of this attempt, from 1. */
-export type ClaimedDelivery = RowOf<typeof schema.deliveries, (typeof ofClaim)[number]>
+export type ClaimedDelivery = RowOf<
+  typeof deliveries,
+  'id' | 'account_id' | 'api_key_id' | 'url' | 'host' | 'body' | 'attempts' | 'max_attempts' | 'faults'
+>
 
 /** Where the walk continues: for each account the last served host, and under the key '' the last account. */
 export type Walk = Readonly<Record<string, string>>
@@ -72,7 +70,7 @@ export async function claimDue(db: Database, request: ClaimRequest): Promise<Cla
 function statement(request: ClaimRequest): SQL {
   const { now, leaseSeconds, inFlight, walk } = request
   const free = sql`${maxInFlight - inFlight.length}::int`
-  const isDue = sql`${d.state} = 'pending' and ${lease.isDue(now)} and ${d.attempts} < ${d.max_attempts}`
+  const isDue = sql`d.state = 'pending' and ${lease.isDue(now)} and d.attempts < d.max_attempts`
   const given = {
     walk,
     accounts: countBy(inFlight, ({ account_id }) => account_id),
@@ -96,11 +94,11 @@ function statement(request: ClaimRequest): SQL {
     ), claimed as (
       update provider.deliveries d set ${lease.claim(now, leaseSeconds)}
       from (
-        select ${d.id} from provider.deliveries d
-        where ${d.id} = any (array(select id from chosen)) and ${isDue} for update skip locked
+        select d.id from provider.deliveries d
+        where d.id = any (array(select id from chosen)) and ${isDue} for update skip locked
       ) mine
-      where ${d.id} = mine.id
-      returning ${list(d, ...ofClaim)}
+      where d.id = mine.id
+      returning d.id, d.account_id, d.api_key_id, d.url, d.host, d.body, d.attempts, d.max_attempts, d.faults
     )
     select (select jsonb_agg(claimed) from claimed) as claimed,
       (select jsonb_object_agg(key, continues_after) from (${walkedSoFar(free)}) walked) as walked`
@@ -108,13 +106,13 @@ function statement(request: ClaimRequest): SQL {
 
 /** Accounts with pending deliveries, after the last account of the previous walk. */
 const pendingAccounts = sql`
-  (select ${d.account_id}, 1 as n from provider.deliveries d
-   where ${d.state} = 'pending' and ${d.account_id} > (select coalesce(walk ->> '', '') from given)
-   order by ${d.account_id} limit 1)
+  (select d.account_id, 1 as n from provider.deliveries d
+   where d.state = 'pending' and d.account_id > (select coalesce(walk ->> '', '') from given)
+   order by d.account_id limit 1)
   union all
   select next.account_id, a.n + 1 from accounts a cross join lateral (
-    select ${d.account_id} from provider.deliveries d
-    where ${d.state} = 'pending' and ${d.account_id} > a.account_id order by ${d.account_id} limit 1
+    select d.account_id from provider.deliveries d
+    where d.state = 'pending' and d.account_id > a.account_id order by d.account_id limit 1
   ) next
   where a.n < ${maxWalked}::int`
 
@@ -125,9 +123,9 @@ const pendingHosts = sql`
       select coalesce(walk ->> a.account_id, '') as host, null::timestamptz as due_at, 0 as n from given
       union all
       select next.host, next.due_at, l.n + 1 from lanes l cross join lateral (
-        select ${list(d, 'host', 'due_at')} from provider.deliveries d
-        where ${d.state} = 'pending' and ${d.account_id} = a.account_id and ${d.host} > l.host
-        order by ${list(d, 'account_id', 'host', 'due_at')} limit 1
+        select d.host, d.due_at from provider.deliveries d
+        where d.state = 'pending' and d.account_id = a.account_id and d.host > l.host
+        order by d.account_id, d.host, d.due_at limit 1
       ) next
       where l.n < ${maxWalked}::int
     )
@@ -142,9 +140,9 @@ function takeTurns(isDue: SQL, now: SQL): SQL {
       ${turnOf(sql`s.host`, sql`next.k, s.account_n`)}
         + coalesce((given.hosts ->> s.host)::int, 0) as nth_at_host
     from seen s join room using (account_id) cross join given cross join lateral (
-      select ${d.id}, row_number() over (order by ${d.due_at}) as k from provider.deliveries d
-      where ${isDue} and ${d.account_id} = s.account_id and ${d.host} = s.host
-      order by ${d.due_at} limit greatest(0, least(
+      select d.id, row_number() over (order by d.due_at) as k from provider.deliveries d
+      where ${isDue} and d.account_id = s.account_id and d.host = s.host
+      order by d.due_at limit greatest(0, least(
         room.places,
         ${maxPerHost}::int - coalesce((given.hosts ->> s.host)::int, 0),
         ${maxPerAccountAndHost}::int - coalesce((given.lanes ->> (s.host || ' ' || s.account_id))::int, 0)))

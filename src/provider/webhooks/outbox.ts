@@ -1,17 +1,11 @@
 import { statementRows } from '../../platform/postgres/at-most.ts'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { webhookAttempts } from '../../wire/backoff.ts'
-import * as schema from '../domain/schema.ts'
 import type { NewDelivery } from './notification.ts'
 import { type ClaimedDelivery, lease } from './outbox-claims.ts'
-
-const deliveries = columnsOf(schema.deliveries)
-const d = columnsOf(schema.deliveries, 'd')
-const deliveryAttempts = columnsOf(schema.deliveryAttempts)
 
 /**
  * SQL that puts a notification into the outbox, as part of the statement that ends its request. `request` has id,
@@ -21,9 +15,8 @@ export function insertDelivery(delivery: NewDelivery | undefined, request: SQL, 
   if (delivery === undefined) return sql`select 1`
   const { id, url, host, body, dropped, lateSeconds } = delivery
   return sql`
-    insert into provider.deliveries
-      (${list(deliveries, 'id', 'request_id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'state')},
-      ${list(deliveries, 'max_attempts', 'due_at', 'faults', 'created_at')})
+    insert into provider.deliveries (id, request_id, account_id, api_key_id, url, host, body, state,
+      max_attempts, due_at, faults, created_at)
     select ${id}::uuid, r.id, r.account_id, r.api_key_id, ${url}, ${host}, ${body}, ${dropped ? 'dropped' : 'pending'},
       ${webhookAttempts}::int, ${later(now, lateSeconds)}, r.faults, ${now}
     from ${request} r`
@@ -51,18 +44,16 @@ export async function recordAttempt(
   const rows = await db.execute<{ recorded: boolean }>(sql`
     with mine as (
       update provider.deliveries d
-      set ${deliveries.state} = ${state}, ${deliveries.due_at} = ${later(now, retryAfterSeconds ?? 0)},
-        ${deliveries.settled_at} = case when ${state} <> 'pending' then ${now} end
-      where ${d.state} = 'pending' and ${lease.isHeld({ id: claimed.id, claims: claimed.attempts })}
-      returning ${d.id}
+      set state = ${state}, due_at = ${later(now, retryAfterSeconds ?? 0)},
+        settled_at = case when ${state} <> 'pending' then ${now} end
+      where d.state = 'pending' and ${lease.isHeld({ id: claimed.id, claims: claimed.attempts })}
+      returning d.id
     ), written as (
       insert into provider.delivery_attempts
-        (${list(deliveryAttempts, 'delivery_id', 'number', 'started_at', 'duration_ms', 'ok', 'http_status', 'detail')})
+        (delivery_id, number, started_at, duration_ms, ok, http_status, detail)
       select id, ${claimed.attempts}::int, ${later(now, -durationMs / 1000)}, ${Math.round(durationMs)}::int,
-        ${ok}::boolean,
-        ${httpStatus ?? null}::int, ${detail}
-      from mine
-      on conflict do nothing
+        ${ok}::boolean, ${httpStatus ?? null}::int, ${detail}
+      from mine on conflict do nothing
     )
     select exists (select from mine) as recorded`)
   return one(rows, `recording an attempt of the delivery ${claimed.id}`).recorded
@@ -71,10 +62,10 @@ export async function recordAttempt(
 /** Gives up deliveries whose process died during their last attempt. */
 export async function failAbandoned(db: Database, now: SQL): Promise<void> {
   await db.execute(sql`
-    update provider.deliveries set ${deliveries.state} = 'failed', ${deliveries.settled_at} = ${now}
-    where ${deliveries.id} = any (array(
-      select ${d.id} from provider.deliveries d
-      where ${d.state} = 'pending' and ${d.attempts} >= ${d.max_attempts} and ${lease.isDue(now)}
-      order by ${d.due_at} limit ${statementRows} for update skip locked
+    update provider.deliveries set state = 'failed', settled_at = ${now}
+    where id = any (array(
+      select d.id from provider.deliveries d
+      where d.state = 'pending' and d.attempts >= d.max_attempts and ${lease.isDue(now)}
+      order by d.due_at limit ${statementRows} for update skip locked
     ))`)
 }
