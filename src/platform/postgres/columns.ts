@@ -1,4 +1,5 @@
-import { getTableColumns, getViewSelectedFields, is, StringChunk, type Table, View } from './drizzle.ts'
+import { type Column, getTableColumns, getViewSelectedFields, is, sql, type SQL } from './drizzle.ts'
+import { StringChunk, type Table, View } from './drizzle.ts'
 import type { ColumnName, Described } from './rows.ts'
 
 export type Columns<Name extends string> = Readonly<Record<Name, StringChunk>>
@@ -13,6 +14,10 @@ export function columnsOf(table: Table | View, alias?: string): Record<string, S
 }
 
 /** A comma-separated list of columns, for INSERT, SELECT or RETURNING. */
-export function list<Name extends string>(columns: Columns<Name>, ...names: Name[]): StringChunk {
-  return new StringChunk(names.map((name) => columns[name].value.join('')).join(', '))
+export function list<Name extends string>(
+  columns: Readonly<Record<Name, Column | StringChunk>>,
+  ...names: Name[]
+): SQL {
+  const chosen = names.map((name) => columns[name])
+  return sql.join(chosen, sql`, `)
 }

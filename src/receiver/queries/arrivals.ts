@@ -1,6 +1,5 @@
 import { z } from 'zod'
 import {
-  alias,
   and,
   between,
   desc,
@@ -18,6 +17,7 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { arrivalOutcomes, arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { deliveries } from '../domain/schema.ts'
+import { a } from './aliases.ts'
 import { readWithin } from './deadline.ts'
 import { idsInState, idsOfSeldomKey } from './deliveries.ts'
 import type { ArrivalFilters, Paging } from './filters.ts'
@@ -26,6 +26,7 @@ import {
   afterCursor,
   encodeCursor,
   equals,
+  given,
   instantOf,
   limitOf,
   microsOf,
@@ -37,9 +38,6 @@ import {
   type Place,
 } from './page.ts'
 import { type AnyId, arrivalFound, arrivalMeasured, isAmong, isOfTheNewest } from './search.ts'
-
-/** The alias of the listed arrivals. Conditions in other files rely on it. */
-const a = alias(arrivals, 'a')
 
 export const arrivalSchema = z
   .object({
@@ -152,21 +150,17 @@ export async function arrivalsOfDeliveries(
 }
 
 function matching(wanted: ArrivalFilters & AnyId): (SQL | undefined)[] {
-  const { state, outcome, request_id, webhook_id, key_name, source_name, anyId } = wanted
-  const range = { since: wanted.since, until: wanted.until }
   return [
-    state && sql`${a.delivery_id} in ${idsInState(state)}`,
-    outcome && outcomeIs(outcome),
+    given(wanted.state, (state) => sql`${a.delivery_id} in ${idsInState(state)}`),
+    given(wanted.outcome, outcomeIs),
     equals(a.reason, wanted.reason),
-    request_id === undefined ? undefined : isOfRequest(request_id),
-    webhook_id === undefined ? undefined : claimsWebhookId(webhook_id),
-    key_name === undefined ? undefined : and(eq(a.key_name, key_name), whenKeyMatched(order.at, key_name)),
-    source_name === undefined
-      ? undefined
-      : and(sql`${sourceNameOf(a.source_name)} = ${source_name}`, isOfTheNewest(range)),
-    anyId === undefined ? undefined : arrivalFound(anyId),
+    given(wanted.request_id, isOfRequest),
+    given(wanted.webhook_id, claimsWebhookId),
+    given(wanted.key_name, (name) => and(eq(a.key_name, name), whenKeyMatched(order.at, name))),
+    given(wanted.source_name, (name) => and(sql`${sourceNameOf(a.source_name)} = ${name}`, isOfTheNewest(wanted))),
+    given(wanted.anyId, arrivalFound),
     arrivalMeasured(wanted),
-    within(order.at, range),
+    within(order.at, wanted),
   ]
 }
 

@@ -1,15 +1,13 @@
 import { z } from 'zod'
 import { columnsOf } from '../../platform/postgres/columns.ts'
-import { alias, type Column, count, desc, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { type Column, count, desc, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
-import * as schema from '../domain/schema.ts'
-import { deliveries } from '../domain/schema.ts'
+import { attempts } from '../domain/schema.ts'
+import { d, r } from './aliases.ts'
 import { foundRows } from './search.ts'
 
-const a = columnsOf(schema.attempts, 'a')
-const d = alias(deliveries, 'd')
-const r = columnsOf(schema.requests, 'r')
+const a = columnsOf(attempts, 'a')
 
 const causeErrorSchema = z.object({
   message: z.string().describe("Postgres's error for the newest of these deliveries."),

@@ -2,14 +2,13 @@ import { z } from 'zod'
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import * as submitting from '../domain/generations-schema.ts'
+import { generations } from '../domain/generations-schema.ts'
 import { maxNameCharacters } from '../domain/limits.ts'
-import * as schema from '../domain/schema.ts'
+import { r } from './aliases.ts'
 import { readWithin } from './deadline.ts'
 import { times } from './filters.ts'
 
-const g = columnsOf(submitting.generations, 'g')
-const r = columnsOf(schema.requests, 'r')
+const g = columnsOf(generations, 'g')
 
 /**
  * The groups in one answer; `others` sums the rest. At half, the days of a year do not fit; at double, a table is too

@@ -1,18 +1,15 @@
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
-import * as onCall from '../domain/on-call-schema.ts'
-import * as schema from '../domain/schema.ts'
+import { issues } from '../domain/on-call-schema.ts'
 import { isOverdue } from '../gauges/overdue.ts'
 import type { StuckAfter } from '../reconciling/due.ts'
+import { d, q, r } from './aliases.ts'
+import { newestFirst } from './page.ts'
 import { mayBeTheProviders } from './refusals.ts'
 
-const d = columnsOf(schema.deliveries, 'd')
-const i = columnsOf(onCall.issues, 'i')
-const q = columnsOf(arriving.quarantine, 'q')
-const r = columnsOf(schema.requests, 'r')
+const i = columnsOf(issues, 'i')
 
 /** Counts of items that need attention, each up to `maxOnBadge`. */
 export type Counters = { issues: number; critical: number; parked: number; quarantined: number; overdue: number }
@@ -35,10 +32,10 @@ export async function readCounters(
     select ${upTo(sql`mediadock.issues i where ${isOpen}`)} as issues,
       ${upTo(sql`mediadock.issues i where ${isOpen} and ${i.severity} = 'critical'`)} as critical,
       ${upTo(sql`mediadock.deliveries d where ${d.parked_reason} is not null
-        order by ${d.received_at} desc nulls last, ${d.id} desc nulls last`)} as parked,
+        order by ${newestFirst({ at: d.received_at, id: d.id })}`)} as parked,
       ${upTo(sql`(
-        select ${list(q, 'reason', 'request_id', 'source')} from mediadock.quarantine q
-        order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last limit ${maxOnBadge}
+        select ${q.reason}, ${q.request_id}, ${q.source} from mediadock.quarantine q
+        order by ${newestFirst({ at: q.arrived_at, id: q.id })} limit ${maxOnBadge}
       ) as q where ${mayBeTheProviders}`)} as quarantined,
       ${upTo(sql`mediadock.requests r
         where ${isOverdue({ now, stuckAfterSeconds })} order by ${r.tracked_at}`)} as overdue`)

@@ -1,10 +1,10 @@
 import { z } from 'zod'
-import { alias, and, between, count, eq, getTableColumns, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { and, between, count, eq, getTableColumns, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import { arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { deliveries, inbox, requests } from '../domain/schema.ts'
+import { a, d } from './aliases.ts'
 import { readWithin } from './deadline.ts'
 import { isPending, outcomeIs, outcomeShown } from './delivery-outcomes.ts'
 import { deliveryStates, type DeliveryFilters, type Paging } from './filters.ts'
@@ -13,6 +13,7 @@ import {
   afterCursor,
   encodeCursor,
   equals,
+  given,
   limitOf,
   microsOf,
   newestFirst,
@@ -21,12 +22,9 @@ import {
   within,
   type Order,
   type Page,
+  type Range,
 } from './page.ts'
 import { type AnyId, cameOften, deliveryFound, deliveryMeasured, foundRows, searchedRows } from './search.ts'
-
-/** The aliases of the listed deliveries and arrivals. Conditions in other files rely on them. */
-const d = alias(deliveries, 'd')
-const a = alias(arrivals, 'a')
 
 export const deliverySchema = z
   .object({
@@ -171,27 +169,26 @@ async function selectDeliveries(tx: Executor, { where, limit }: Which) {
 }
 
 function matching(wanted: DeliveryFilters & AnyId): (SQL | undefined)[] {
-  const { state, outcome, request_id, webhook_id, key_name, source_name, model, flag, ids, anyId, min_arrivals } =
-    wanted
-  const range = { since: wanted.since, until: wanted.until }
   return [
-    state && stateIs(state),
-    outcome && outcomeIs(outcome, range.until),
+    given(wanted.state, stateIs),
+    given(wanted.outcome, (outcome) => outcomeIs(outcome, wanted.until)),
     equals(d.parked_reason, wanted.reason),
     // The first condition is that of the partial index.
-    flag && sql`${d.flags} <> '{}' and ${flag}::text = any(${d.flags})`,
-    equals(d.request_id, request_id),
-    webhook_id === undefined ? undefined : hasWebhookId(webhook_id),
-    key_name === undefined ? undefined : and(eq(d.key_name, key_name), whenKeyMatched(order.at, key_name)),
-    source_name === undefined ? undefined : isOfSource(source_name, range),
-    model === undefined
-      ? undefined
-      : sql`${d.request_id} in (select ${requests.request_id} from ${requests} where ${requests.model} = ${model})`,
-    ids && sql`${d.id} = any(${sql.param(ids)}::uuid[])`,
-    anyId === undefined ? undefined : deliveryFound(anyId),
+    given(wanted.flag, (flag) => sql`${d.flags} <> '{}' and ${flag}::text = any(${d.flags})`),
+    equals(d.request_id, wanted.request_id),
+    given(wanted.webhook_id, hasWebhookId),
+    given(wanted.key_name, (name) => and(eq(d.key_name, name), whenKeyMatched(order.at, name))),
+    given(wanted.source_name, (name) => isOfSource(name, wanted)),
+    given(
+      wanted.model,
+      (model) =>
+        sql`${d.request_id} in (select ${requests.request_id} from ${requests} where ${requests.model} = ${model})`,
+    ),
+    given(wanted.ids, (ids) => sql`${d.id} = any(${sql.param(ids)}::uuid[])`),
+    given(wanted.anyId, deliveryFound),
     deliveryMeasured(wanted),
-    min_arrivals === undefined ? undefined : cameOften({ atLeast: min_arrivals, ...range }),
-    within(order.at, range),
+    given(wanted.min_arrivals, (atLeast) => cameOften(atLeast, wanted)),
+    within(order.at, wanted),
   ]
 }
 
@@ -218,7 +215,7 @@ export function idsInState(state: DeliveryEntry['state']): SQL {
 }
 
 /** SQL condition without an index: looked for among the newest deliveries of the time range. */
-function isOfSource(name: string, range: Pick<DeliveryFilters, 'since' | 'until'>): SQL {
+function isOfSource(name: string, range: Range): SQL {
   const newest = sql`(select ${deliveries.received_at} from ${deliveries}
     where ${within(deliveries.received_at, range) ?? sql`true`}
     order by ${newestFirst({ at: deliveries.received_at, id: deliveries.id })} offset ${searchedRows} limit 1)`

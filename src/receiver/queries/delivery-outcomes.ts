@@ -1,13 +1,10 @@
-import { alias, and, eq, isNotNull, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { and, eq, isNotNull, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { arrivals } from '../domain/arrivals-schema.ts'
-import { attempts, deliveries, inbox } from '../domain/schema.ts'
+import { attempts, inbox } from '../domain/schema.ts'
+import { a, d } from './aliases.ts'
 import type { DeliveryFilters } from './filters.ts'
 import { within } from './page.ts'
 import { searchedRows } from './search.ts'
-
-/** The aliases of the listed deliveries and arrivals. */
-const d = alias(deliveries, 'd')
-const a = alias(arrivals, 'a')
 
 /** SQL condition on a delivery `d`: it waits to be landed. */
 export const isPending = sql`exists (select from ${inbox} where ${inbox.delivery_id} = ${d.id})`

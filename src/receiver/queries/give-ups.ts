@@ -6,15 +6,12 @@ import { doublingPauseMs, webhookAttempts } from '../../wire/backoff.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { isInIdRange } from '../domain/delivery.ts'
 import { maxPageItems } from '../domain/page-limits.ts'
-import { deliveries, requests } from '../domain/schema.ts'
+import { d, q, r } from './aliases.ts'
 import { withIso } from './page.ts'
 import { namesKnownRequest, unsignedReasons } from './refusals.ts'
 import { searchedRows } from './search.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
-const d = columnsOf(deliveries, 'd')
-const q = columnsOf(arriving.quarantine, 'q')
-const r = columnsOf(requests, 'r')
 const senders = columnsOf(arriving.knownSenders)
 
 export const giveUpSchema = z

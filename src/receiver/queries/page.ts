@@ -125,15 +125,19 @@ export async function readPage<R extends { micros: string; id: number }, T>(
   return toPage(rows, { limit }, ({ micros: _micros, ...row }) => toItem(row))
 }
 
-type Range = { since?: string | undefined; until?: string | undefined }
+export type Range = { since?: string | undefined; until?: string | undefined }
 
 export function within(at: Column, { since, until }: Range): SQL | undefined {
   return and(since === undefined ? undefined : gte(at, since), until === undefined ? undefined : lt(at, until))
 }
 
 /** SQL condition for an optional filter. */
+export function given<V>(value: V | undefined, condition: (value: V) => SQL | undefined): SQL | undefined {
+  return value === undefined ? undefined : condition(value)
+}
+
 export function equals<C extends Column>(column: C, value: C['_']['data'] | undefined): SQL | undefined {
-  return value === undefined ? undefined : eq(column, value)
+  return given(value, (wanted) => eq(column, wanted))
 }
 
 type Wanted<T extends Table> = { [Name in keyof T['$inferSelect']]?: T['$inferSelect'][Name] | undefined }

@@ -4,13 +4,10 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
-import { knownSenders } from '../domain/arrivals-schema.ts'
-import * as schema from '../domain/schema.ts'
+import { q, r } from './aliases.ts'
 import { searchedRows } from './search.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
-const q = columnsOf(arriving.quarantine, 'q')
-const r = columnsOf(schema.requests, 'r')
 
 /**
  * Reasons that a sender without a secret can cause. Such an arrival may be the provider's only if it names a known
@@ -45,7 +42,7 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
   const quarantined = await tx.execute<{ reason: string; named: number }>(sql`
     select ${q.reason}, (count(*) filter (where ${namesKnownRequest}))::int as named
     from mediadock.quarantine q where ${q.arrived_at} >= ${since} group by ${q.reason}`)
-  const senders = await tx.selectDistinct({ sender: knownSenders.source }).from(knownSenders)
+  const senders = await tx.selectDistinct({ sender: arriving.knownSenders.source }).from(arriving.knownSenders)
   const known = new Set(senders.map(({ sender }) => sender))
   const namedOf = new Map(quarantined.map(({ reason, named }) => [reason, named] as [string | null, number]))
   const provided = new Map<string | null, number>()

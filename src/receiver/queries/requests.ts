@@ -1,19 +1,21 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { alias, and, eq, isNull, not, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { and, eq, isNull, not, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
-import * as onCall from '../domain/on-call-schema.ts'
+import { polls } from '../domain/on-call-schema.ts'
 import { defaultPageItems, hasTime, maxPageBytes } from '../domain/page-limits.ts'
 import { pollOutcomes } from '../domain/poll-outcomes.ts'
-import { deliveries, media, requests } from '../domain/schema.ts'
+import { media, requests } from '../domain/schema.ts'
 import { isOverdue } from '../gauges/overdue.ts'
 import type { StuckAfter } from '../reconciling/due.ts'
+import { d, r } from './aliases.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, RequestFilters } from './filters.ts'
 import {
   afterCursor,
   equals,
+  given,
   limitOf,
   maxUrlCharacters,
   microsOf,
@@ -27,12 +29,8 @@ import {
 } from './page.ts'
 import { type AnyId, foundRows, searchedRows, uuidRange } from './search.ts'
 
-const d = columnsOf(deliveries, 'd')
 const m = columnsOf(media, 'm')
-const p = columnsOf(onCall.polls, 'p')
-/** The alias of the requests in every part of the statement. */
-const r = columnsOf(requests, 'r')
-const listed = alias(requests, 'r')
+const p = columnsOf(polls, 'p')
 
 export const mediaKindSchema = z.enum(['image', 'video', 'audio'])
 
@@ -76,7 +74,7 @@ export type Request = z.infer<typeof requestSchema>
 
 type RequestRow = Omit<Request, 'cost'> & { cost: string | null; micros: string; matched: boolean; cut: boolean }
 
-const order: Order = { at: listed.tracked_at, id: listed.request_id }
+const order: Order = { at: r.tracked_at, id: r.request_id }
 
 /** Lists requests by the time of tracking, newest first. With a metadata filter, a page may be empty but not last. */
 export async function listRequests(
@@ -84,7 +82,7 @@ export async function listRequests(
   { limit = defaultPageItems, cursor, ...filters }: RequestFilters & AnyId & Paging,
   overdue: StuckAfter,
 ): Promise<Page<Request>> {
-  const condition = metadataCondition(filters)
+  const condition = given(filters.metadata, (metadata) => sql`${r.metadata} @> ${metadata}::jsonb`)
   const chosen = and(...matching(filters, overdue), lookedFor(filters, cursor), afterCursor(cursor, order)) ?? sql`true`
   const most = condition ? searchedRows : limitOf({ limit })
   const which = sql`where ${chosen} order by ${newestFirst(order)} limit ${most}`
@@ -182,47 +180,43 @@ function selectRequests(which: SQL, overdue: StuckAfter, walk: PageWalk = {}): S
     order by ${newestFirst(order)}`
 }
 
-/** SQL condition that must read the metadata of each row. */
-function metadataCondition({ metadata }: Pick<RequestFilters, 'metadata'>): SQL | undefined {
-  return metadata === undefined ? undefined : sql`${r.metadata} @> ${metadata}::jsonb`
+function matching(wanted: RequestFilters & AnyId, when: StuckAfter): (SQL | undefined)[] {
+  return [
+    given(wanted.status, statusIs),
+    equals(r.model, wanted.model),
+    equals(r.key_name, wanted.key_name),
+    given(wanted.external_id, (id) =>
+      isOneOf(sql`(${chosenId} where ${requests.external_id} = ${id} limit ${foundRows})`),
+    ),
+    given(wanted.overdue, (choice) => isOrNot(choice, isOverdue(when))),
+    given(wanted.contradiction, (choice) => isOrNot(choice, isContradicted)),
+    given(wanted.anyId, idBegins),
+    given(wanted.ids, (ids) => sql`${r.request_id} = any(${sql.param(ids)}::uuid[])`),
+    within(order.at, wanted),
+  ]
 }
 
-function matching(
-  { status, model, key_name, external_id, overdue, contradiction, anyId, ids, since, until }: RequestFilters & AnyId,
-  when: StuckAfter,
-): (SQL | undefined)[] {
-  return [
-    status && statusIs(status),
-    equals(listed.model, model),
-    equals(listed.key_name, key_name),
-    external_id === undefined
-      ? undefined
-      : isOneOf(sql`(${chosenId} where ${requests.external_id} = ${external_id} limit ${foundRows})`),
-    overdue === undefined ? undefined : overdue === 'true' ? isOverdue(when) : not(isOverdue(when)),
-    contradiction === undefined ? undefined : contradiction === 'true' ? isContradicted : not(isContradicted),
-    anyId === undefined ? undefined : idBegins(anyId),
-    ids && sql`${r.request_id} = any(${sql.param(ids)}::uuid[])`,
-    within(order.at, { since, until }),
-  ]
+function isOrNot(choice: 'true' | 'false', condition: SQL): SQL {
+  return choice === 'true' ? condition : not(condition)
 }
 
 /** Filters without an index: looked for among the newest requests before `until` and the cursor. */
 function lookedFor(
-  { source_name, sandbox, complete, since, until, ...filters }: RequestFilters,
+  { source_name, sandbox, complete, metadata, ...range }: RequestFilters,
   cursor?: string,
 ): SQL | undefined {
   const isComplete = sql`(${r.landed_at} is not null and (${r.media_complete} or ${r.status} <> 'COMPLETED'))`
   const wanted = and(
-    source_name === undefined ? undefined : sql`${sourceNameOf(r.source_name)} = ${source_name}`,
-    sandbox && eq(listed.sandbox, sandbox === 'true'),
-    complete && (complete === 'true' ? isComplete : not(isComplete)),
+    given(source_name, (name) => sql`${sourceNameOf(r.source_name)} = ${name}`),
+    given(sandbox, (choice) => eq(r.sandbox, choice === 'true')),
+    given(complete, (choice) => isOrNot(choice, isComplete)),
   )
-  if (wanted === undefined && metadataCondition(filters) === undefined) return undefined
-  const range = and(within(order.at, { since, until }), afterCursor(cursor, order)) ?? sql`true`
+  if (wanted === undefined && metadata === undefined) return undefined
+  const searched = and(within(order.at, range), afterCursor(cursor, order)) ?? sql`true`
   return and(
     wanted,
     sql`${r.tracked_at} >= coalesce((
-      select ${r.tracked_at} from mediadock.requests r where ${range}
+      select ${r.tracked_at} from mediadock.requests r where ${searched}
       order by ${newestFirst(order)} offset ${searchedRows} limit 1), '-infinity')`,
   )
 }
@@ -252,7 +246,7 @@ function isOneOf(ids: SQL): SQL {
 /** SQL condition by status. Open states use the index of open requests. */
 function statusIs(status: Request['status']): SQL | undefined {
   const open = status === 'IN_QUEUE' || status === 'IN_PROGRESS'
-  return and(eq(listed.status, status), open ? isNull(listed.landed_at) : undefined)
+  return and(eq(r.status, status), open ? isNull(r.landed_at) : undefined)
 }
 
 function toRequest({ micros: _micros, matched: _matched, cut: _cut, ...row }: RequestRow): Request {

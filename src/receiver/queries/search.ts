@@ -1,13 +1,10 @@
-import { alias, and, type Column, gte, lte, or, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { and, gte, lte, or, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { arrivals } from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { deliveries } from '../domain/schema.ts'
+import { a, d } from './aliases.ts'
 import type { ArrivalFilters } from './filters.ts'
-import { within } from './page.ts'
-
-/** The aliases of the listed arrivals and deliveries. */
-const a = alias(arrivals, 'a')
-const d = alias(deliveries, 'd')
+import { given, type Range, within } from './page.ts'
 
 /**
  * A condition without an index is searched among this many of the newest rows in the time range (docs/limits.md). At
@@ -19,8 +16,6 @@ export const searchedRows = 20_000
  * reading the found rows one by one takes longer than finding them.
  */
 export const foundRows = 1000
-
-type Range = Pick<ArrivalFilters, 'since' | 'until'>
 
 /** An id of any kind, or the beginning of one that is a uuid. For the search alone; no list has it as a filter. */
 export type AnyId = { anyId?: string | undefined }
@@ -68,20 +63,20 @@ export function arrivalMeasured({ min_ack_ms: ackMs, min_skew_seconds: skew, ...
   if (ackMs === undefined && skew === undefined) return undefined
   return and(
     isOfTheNewest(range),
-    ackMs === undefined ? undefined : gte(a.ack_ms, ackMs),
-    skew === undefined ? undefined : or(gte(a.skew_seconds, skew), lte(a.skew_seconds, -skew)),
+    given(ackMs, (least) => gte(a.ack_ms, least)),
+    given(skew, (least) => or(gte(a.skew_seconds, least), lte(a.skew_seconds, -least))),
   )
 }
 
 /** SQL condition: the arrival `a` is one of the newest of the time range. */
 export function isOfTheNewest(range: Range): SQL {
   return sql`${a.arrived_at} >= (select min(arrived_at) from (
-    select ${arrivals.arrived_at} from ${arrivals} ${whereWithin(arrivals.arrived_at, range)}
+    select ${arrivals.arrived_at} from ${arrivals} where ${within(arrivals.arrived_at, range) ?? sql`true`}
     order by ${arrivals.arrived_at} desc limit ${searchedRows}) newest)`
 }
 
 /** SQL condition: the delivery arrived at least this many times. */
-export function cameOften({ atLeast, ...range }: Range & { atLeast: number }): SQL {
+export function cameOften(atLeast: number, range: Range): SQL {
   return sql`${d.id} = any(array(
     select ${a.delivery_id} from ${arrivals} a where ${a.delivery_id} is not null and ${isOfTheNewest(range)}
     group by ${a.delivery_id} having sum(1 + ${a.folded}) >= ${atLeast}))`
@@ -89,10 +84,11 @@ export function cameOften({ atLeast, ...range }: Range & { atLeast: number }): S
 
 /** SQL condition: the delivery has an arrival with such measurements. */
 export function deliveryMeasured(measured: Measured): SQL | undefined {
-  const found = arrivalMeasured(measured)
-  if (found === undefined) return undefined
-  return sql`${d.id} = any(array(
-    select ${a.delivery_id} from ${arrivals} a where ${a.delivery_id} is not null and ${found}))`
+  return given(
+    arrivalMeasured(measured),
+    (found) => sql`${d.id} = any(array(
+      select ${a.delivery_id} from ${arrivals} a where ${a.delivery_id} is not null and ${found}))`,
+  )
 }
 
 /**
@@ -102,11 +98,6 @@ export function deliveryMeasured(measured: Measured): SQL | undefined {
 export function isAmong(places: SQL): SQL {
   return sql`(${a.arrived_at} = any(array(select arrived_at from (${places}) as p))
     and ${a.id} = any(array(select id from (${places}) as p)))`
-}
-
-function whereWithin(at: Column, range: Range): SQL {
-  const given = within(at, range)
-  return given === undefined ? sql`` : sql`where ${given}`
 }
 
 /** Returns the range of uuids that begin with the text; empty if no uuid can begin with it. */

@@ -3,15 +3,14 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
-import * as fetching from '../domain/budgets-schema.ts'
-import * as submitting from '../domain/generations-schema.ts'
-import * as schema from '../domain/schema.ts'
+import { callBudgets } from '../domain/budgets-schema.ts'
+import { generations } from '../domain/generations-schema.ts'
 import type { MonthSpending, Spending } from '../fetching/balances.ts'
+import { r } from './aliases.ts'
 import { QueryTimeoutError, readWithin } from './deadline.ts'
 
-const b = columnsOf(fetching.callBudgets, 'b')
-const g = columnsOf(submitting.generations, 'g')
-const r = columnsOf(schema.requests, 'r')
+const b = columnsOf(callBudgets, 'b')
+const g = columnsOf(generations, 'g')
 
 /**
  * Reads what requests of the account of this key have cost. The month is undefined if summing it takes too long.

@@ -3,7 +3,8 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { shownMediaItems } from '../domain/page-limits.ts'
-import { media, requests } from '../domain/schema.ts'
+import { media } from '../domain/schema.ts'
+import { r } from './aliases.ts'
 import { arrivalSchema } from './arrivals.ts'
 import { issueSchema } from './issues.ts'
 import { maxUrlCharacters, withIso } from './page.ts'
@@ -11,7 +12,6 @@ import { recentSchema } from './recent.ts'
 import { backlogSchema } from './reconciler.ts'
 
 const m = columnsOf(media, 'm')
-const r = columnsOf(requests, 'r')
 
 export const statsSchema = z
   .object({

@@ -2,17 +2,16 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import * as fetching from '../domain/budgets-schema.ts'
+import { callBudgets } from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { maxIdsInAddress } from '../domain/problem.ts'
 import * as schema from '../domain/schema.ts'
-import { iso, isoAlways, withIso } from './page.ts'
+import { d, r } from './aliases.ts'
+import { iso, isoAlways, newestFirst, withIso } from './page.ts'
 
-const budget = columnsOf(fetching.callBudgets)
-const d = columnsOf(schema.deliveries, 'd')
+const budget = columnsOf(callBudgets)
 const polls = columnsOf(onCall.polls)
-const r = columnsOf(schema.requests, 'r')
 const requests = columnsOf(schema.requests)
 
 /** A source whose last polls got no usable answer. */
@@ -92,7 +91,7 @@ export async function readWebhooksSeen(tx: Executor, now: Date): Promise<Webhook
       max(extract(epoch from landed_at - completed_at))::int as late_seconds,
       (select max(received_at) from (
           select ${d.request_id}, ${d.received_at} from mediadock.deliveries d
-          order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit 1000
+          order by ${newestFirst({ at: d.received_at, id: d.id })} limit 1000
         ) as webhook
         -- A scalar subquery, since for "exists" the planner may read all requests.
         where (select 1 from mediadock.requests r where ${r.request_id} = webhook.request_id
@@ -129,7 +128,7 @@ export async function readContradictions(tx: Executor, now: Date): Promise<Contr
     from (
       select ${d.request_id}, ${d.received_at} from mediadock.deliveries d
       where ${d.flags} <> '{}' and 'contradiction' = any(${d.flags}) and ${d.received_at} >= ${since}
-      order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit 1000
+      order by ${newestFirst({ at: d.received_at, id: d.id })} limit 1000
     ) as flagged
     left join lateral (
       select ${r.confirmed_at} from mediadock.requests r where ${r.request_id} = flagged.request_id
@@ -144,8 +143,8 @@ export async function countUntracked(db: Database): Promise<{ untracked: number;
     select (count(*) filter (where key_source = 'landed' and landed_at = tracked_at))::int as untracked,
       count(*)::int as requests
     from (
-      select ${list(r, 'key_source', 'landed_at', 'tracked_at')} from mediadock.requests r
-      order by ${r.tracked_at} desc nulls last, ${r.request_id} desc nulls last limit 1000
+      select ${r.key_source}, ${r.landed_at}, ${r.tracked_at} from mediadock.requests r
+      order by ${newestFirst({ at: r.tracked_at, id: r.request_id })} limit 1000
     ) as latest`)
   return one(rows, 'counting untracked requests')
 }
