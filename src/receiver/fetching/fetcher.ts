@@ -153,6 +153,12 @@ function candidates(
   return [...known, ...unknown.toSorted((a, b) => Number(b.inEnvironment) - Number(a.inEnvironment))]
 }
 
+/**
+ * After this many failures in a row the keys of the source are recorded as failing, since one request alone may have
+ * caused fewer. They are recorded again after as many more, since another process may have recorded their end.
+ */
+const failuresToNote = 3
+
 /** Makes one call for the result of a request, if the provider and the key may be called now. */
 async function callForResult(
   deps: FetcherDeps,
@@ -183,8 +189,7 @@ async function callForResult(
     const polledAt = deps.clock()
     pass.note(outcome.kind !== 'unreachable', polledAt)
     deps.onPolled?.({ requestId, keyName: key.name, polledAt, outcome: outcome.kind, detail: detailOf(outcome) })
-    // This many calls in a row without a usable answer are not caused by a single request.
-    if (outcome.kind === 'unreachable' && breaker.failures() % 3 === 0) {
+    if (outcome.kind === 'unreachable' && breaker.failures() % failuresToNote === 0) {
       const keyNames = keyNamesOf(deps.keys(), key.source)
       await noteFailing(deps.db, { keyNames, now: deps.time() }).catch(healthNotUpdated(deps, key))
     }

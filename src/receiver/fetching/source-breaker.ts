@@ -1,22 +1,22 @@
-/** Failures in a row after which the provider counts as down. */
+/** Failures in a row after which the source counts as down. */
 const failuresToOpen = 8
 const pauseMs = 5000
 
 export type SourceBreaker = ReturnType<typeof createSourceBreaker>
 
 /**
- * Stops calls to a provider that gives no usable answer, since each hanging call takes a place for 10 s. While the
- * provider is down, one call at a time tests it, about 5 s after the last failure. Each process decides on its own,
- * since one call too many does no harm.
+ * Stops calls to a source that gives no usable answer, since each hanging call delays other polls for 10 s. While the
+ * source is down, one call at a time tests it, about 5 s after the last failure. Each process decides on its own, since
+ * one call too many does no harm.
  */
-export function createSourceBreaker(random: () => number = Math.random) {
+export function createSourceBreaker() {
   let failures = 0
   let restsUntil = new Date(0)
   let probe: object | undefined
   return {
     /** Calls in a row that got no usable answer, such as a timeout or a 500. */
     failures: () => failures,
-    /** Returns the right to one call, whose holder notes its end or drops it; undefined while the provider rests. */
+    /** Returns the right to one call, whose holder notes its end or drops it; undefined while the source rests. */
     enter: (now: Date) => {
       const isDown = failures >= failuresToOpen
       // Bounded, so that a clock that is set back does not prolong the pause.
@@ -26,7 +26,7 @@ export function createSourceBreaker(random: () => number = Math.random) {
         note: (reached: boolean, at: Date): void => {
           pass.drop()
           failures = reached ? 0 : failures + 1
-          if (failures >= failuresToOpen) restsUntil = new Date(at.getTime() + pauseMs * (0.8 + random() * 0.4))
+          if (failures >= failuresToOpen) restsUntil = new Date(at.getTime() + pauseMs * (0.8 + Math.random() * 0.4))
         },
         drop: (): void => {
           if (probe === pass) probe = undefined

@@ -1,23 +1,26 @@
-import { expect, it } from 'vitest'
+import { afterEach, beforeEach, expect, it, vi } from 'vitest'
 import { createSourceBreaker, type SourceBreaker } from '../../../src/receiver/fetching/source-breaker.ts'
 
 const start = new Date('2026-01-01T00:00:00Z')
 const after = (seconds: number) => new Date(start.getTime() + seconds * 1000)
 
+// In the middle of the jitter: a pause is 5 s.
+beforeEach(() => void vi.spyOn(Math, 'random').mockReturnValue(0.5))
+afterEach(() => vi.restoreAllMocks())
+
 function afterFailures(failures: number) {
-  // In the middle of the jitter: a pause is 5 s.
-  const breaker = createSourceBreaker(() => 0.5)
+  const breaker = createSourceBreaker()
   for (let n = 0; n < failures; n += 1) passOf(breaker, start).note(false, start)
   return breaker
 }
 
 function passOf(breaker: SourceBreaker, now: Date) {
   const pass = breaker.enter(now)
-  if (!pass) throw new Error(`the provider rests at ${now.toISOString()}`)
+  if (!pass) throw new Error(`the source rests at ${now.toISOString()}`)
   return pass
 }
 
-it('allows calls until the provider has failed eight times in a row', () => {
+it('allows calls until the source has failed eight times in a row', () => {
   passOf(afterFailures(7), start)
   expect(afterFailures(8).enter(start)).toBeUndefined()
   const breaker = afterFailures(7)
@@ -26,7 +29,7 @@ it('allows calls until the provider has failed eight times in a row', () => {
   passOf(breaker, start)
 })
 
-it('while the provider is down, allows one probing call 5 s after the last failure', () => {
+it('while the source is down, allows one probing call 5 s after the last failure', () => {
   const breaker = afterFailures(8)
   expect(breaker.enter(after(4.999))).toBeUndefined()
   const probe = passOf(breaker, after(5))
@@ -41,7 +44,7 @@ it('while the provider is down, allows one probing call 5 s after the last failu
 })
 
 it('a call from before the outage does not count as the probe', () => {
-  const breaker = createSourceBreaker(() => 0.5)
+  const breaker = createSourceBreaker()
   const slow = passOf(breaker, start)
   for (let n = 0; n < 8; n += 1) passOf(breaker, start).note(false, start)
   const probe = passOf(breaker, after(5))
@@ -60,7 +63,8 @@ it('a returned pass goes to another caller', () => {
 
 it('jitters its pauses, so that processes do not probe together', () => {
   const restsAt = (random: number, seconds: number) => {
-    const breaker = createSourceBreaker(() => random)
+    vi.mocked(Math.random).mockReturnValue(random)
+    const breaker = createSourceBreaker()
     for (let n = 0; n < 8; n += 1) passOf(breaker, start).note(false, start)
     return breaker.enter(after(seconds)) === undefined
   }
