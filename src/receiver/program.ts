@@ -19,8 +19,8 @@ import { openTraces } from './traces/traces.ts'
  *   landed      of a request: it has an end. Of a landing or a poll: it changed the request for readers
  *   confirmed   the provider's own result has shown that end. Until then, only a webhook has reported it
  *   park        to keep a delivery without landing it, until it is replayed or judged again
- *   extra poll  a poll outside the schedule of the request, for which a key has only a tenth of its calls. Its columns
- *               have earlier names: `doubt_poll_at`, `trial_slots`
+ *   extra poll  a poll outside the schedule of the request: the column `doubt_poll_at`. It takes a trial call, and a key
+ *               has only a tenth of its calls for those
  *
  * A delivery that arrives once, as the first for its request, passes through these files in this order:
  *

@@ -22,10 +22,10 @@ export type Grant =
  * The purpose of a call:
  * - `submitting` a generation, and what callers of the API ask for: estimates, models, the account, a cancellation
  * - `completing`: reading the result of a request, after its webhook, by the reconciler, or for a new link to its media
- * - `extra`: an extra poll (claimDue() in reconciling/poll-claims.ts), or the poll of a request that is attributed to
- *   another key or that no key has known so far; it counts as completing
+ * - `trial`: the call of an extra poll (claimDue() in reconciling/poll-claims.ts), or for a request that is attributed
+ *   to another key or that no key has known so far; it counts as completing
  */
-export type Purpose = 'submitting' | 'completing' | 'extra'
+export type Purpose = 'submitting' | 'completing' | 'trial'
 
 /** The calls of a key in any 60 s, each at least one. */
 export function sharesOf(limitPerMinute: number) {
@@ -36,8 +36,8 @@ export function sharesOf(limitPerMinute: number) {
     submitting,
     /** The calls that completing always has. A generation takes two calls: completing must keep up with submits. */
     completing: Math.max(1, limitPerMinute - submitting),
-    /** The limit of extra calls. The holder of one secret can name requests that no key knows. */
-    extra: tenths(1),
+    /** The limit of trial calls. The holder of one secret can name requests that no key knows. */
+    trial: tenths(1),
     /** The most calls that a side may take beyond its share in a tenth of the minute, so that the other finds some. */
     pace: tenths(1),
   }
@@ -75,34 +75,34 @@ type Answer = {
  * Keys whose account is known share a limit besides (accounts.ts). It is not strict: calls that several keys take at
  * the same moment do not see each other, which the default leaves room for.
  *
- * The row counts, for each second of the last minute and the newest first, the calls, the submits and the extra calls
+ * The row counts, for each second of the last minute and the newest first, the calls, the submits and the trial calls
  * among them, and the calls that either side was refused. A key that the provider refused gets one call at a time. One
  * statement ages the counts, decides, and stores the new ones.
  */
 export async function takeCall(db: Database, wanted: WantedCall): Promise<Grant> {
   const { keyName, purpose, now } = wanted
   const isSubmit = sql`${purpose === 'submitting'}::boolean`
-  const isExtra = sql`${purpose === 'extra'}::boolean`
+  const isTrial = sql`${purpose === 'trial'}::boolean`
   const second = sql`floor(extract(epoch from ${now}))::bigint`
   const rows = await executePrepared<Answer>(
     db,
     sql`
     insert into mediadock.call_budgets as b (key_name, slots, submit_slots, trial_slots, slots_until, granted)
-    values (${keyName}, ${firstSlot(sql`1`)}, ${firstSlot(sql`${isSubmit}::int`)}, ${firstSlot(sql`${isExtra}::int`)},
+    values (${keyName}, ${firstSlot(sql`1`)}, ${firstSlot(sql`${isSubmit}::int`)}, ${firstSlot(sql`${isTrial}::int`)},
       ${second}, true)
     on conflict (key_name) do update
     set (slots, submit_slots, trial_slots, missed_slots, missed_submit_slots, slots_until, granted,
         blocked_until, blocked_reason) = (
       select ${counting('calls', sql`granted`)},
         ${counting('submits', sql`granted and ${isSubmit}`)},
-        ${counting('extra', sql`granted and ${isExtra}`)},
-        ${counting('missed', sql`not granted and not blocked and not ${isSubmit} and not ${isExtra}`)},
+        ${counting('trials', sql`granted and ${isTrial}`)},
+        ${counting('missed', sql`not granted and not blocked and not ${isSubmit} and not ${isTrial}`)},
         ${counting('missed_submits', sql`not granted and not blocked and ${isSubmit}`)},
         until, granted,
         case when granted and b.refusals > 0 then ${later(now, probeSeconds)} else b.blocked_until end,
         case when granted and b.refusals > 0 then 'unauthorized' else b.blocked_reason end
       from (
-        select *, not blocked and ${secondsUntilFree(wanted, 'calls, submits, extra, missed, missed_submits')} = 0
+        select *, not blocked and ${secondsUntilFree(wanted, 'calls, submits, trials, missed, missed_submits')} = 0
             and (b.account_id is null or of_account < b.account_limit) as granted
         from (
           select *, coalesce(b.blocked_until > ${now}, false) as blocked,
@@ -113,7 +113,7 @@ export async function takeCall(db: Database, wanted: WantedCall): Promise<Grant>
                   and o.slots_until - (s.i - 1) > until - ${slots}) as of_account
           from (
             select until, ${aged('b.slots')} as calls, ${aged('b.submit_slots')} as submits,
-              ${aged('b.trial_slots')} as extra, ${aged('b.missed_slots')} as missed,
+              ${aged('b.trial_slots')} as trials, ${aged('b.missed_slots')} as missed,
               ${aged('b.missed_submit_slots')} as missed_submits
             from (
               -- A time a little before the newest slot counts into that. A time long before it, after a clock was set
@@ -151,7 +151,7 @@ function grantOf({ granted, refusals, failing_since, ...refused }: Answer): Gran
  * - Within its share (sharesOf), a side takes any call that is left.
  * - Beyond its share, a side takes idle calls of the other, at an even pace. It leaves as many as the other side was
  *   refused in the last minute.
- * - Extra calls have a limit besides.
+ * - Trial calls have a limit besides.
  *
  * `counts` are the arrays of a budget, in the order below. Each second, the oldest slot stops counting, so later only
  * the `kept` newest ones count. The largest `kept` that leaves a call comes first. For example, with a limit of 2 and
@@ -162,19 +162,19 @@ function secondsUntilFree({ purpose, limitPerMinute }: WantedCall, counts: strin
   const shares = sharesOf(limitPerMinute)
   const limit = sql`${limitPerMinute}::int`
   const share = sql`${purpose === 'submitting' ? shares.submitting : shares.completing}::int`
-  const extraLimit = sql`${purpose === 'extra' ? shares.extra : limitPerMinute}::int`
+  const trialLimit = sql`${purpose === 'trial' ? shares.trial : limitPerMinute}::int`
   const olderThanPace = sql.raw(String(slotCount - paceSlots))
   return sql`(
     select ${slots} - coalesce(max(kept), 0) from (
       select kept, sum(calls) over newest as total, sum(${sql.raw(own)}) over newest as own,
-        sum(${sql.raw(missedByOther)}) over newest as missed_by_other, sum(extra) over newest as extra,
+        sum(${sql.raw(missedByOther)}) over newest as missed_by_other, sum(trials) over newest as trials,
         coalesce(sum(${sql.raw(own)}) over (
           order by kept rows between unbounded preceding and ${olderThanPace} preceding), 0) as own_lately
       from unnest(${sql.raw(counts)}) with ordinality
-        as s (calls, submits, extra, missed, missed_submits, kept)
+        as s (calls, submits, trials, missed, missed_submits, kept)
       window newest as (order by kept)
     ) as left_over
-    where total < ${limit} and extra < ${extraLimit}
+    where total < ${limit} and trials < ${trialLimit}
       and (own < ${share} or (total + missed_by_other < ${limit} and own_lately < ${shares.pace}::int)))`
 }
 

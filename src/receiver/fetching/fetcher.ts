@@ -59,7 +59,7 @@ const maxOthers = 3
  * 1. the named key
  * 2. its stand-in, which is the key that last read a request of the named key
  * 3. of three other keys, which take their turn from poll to poll, those of the environment of the request. If a key is
- *    named, the three take extra calls.
+ *    named, the three take trial calls.
  * 4. those of the three that are of the other environment, since the named key may be wrong or forged: if all keys
  *    before answered 404, or if only a sandbox key signed
  *
@@ -137,7 +137,7 @@ function candidates(
   // Only of the same environment: a sandbox key can sign any id, and must not use up a live key's calls.
   const standIn = usable.find((key) => inEnvironment(key) && key.name === standIns.get(keyName ?? ''))
   // A key of unknown environment may have leaked its secret, so it gets only a tenth of another key's calls.
-  const ofStandIn: Purpose = own === undefined ? 'extra' : purpose
+  const ofStandIn: Purpose = own === undefined ? 'trial' : purpose
   const known: Candidate[] = [first, standIn].flatMap((key) =>
     key ? [{ key, purpose: key === first ? purpose : ofStandIn, inEnvironment: true, isStandIn: key !== first }] : [],
   )
@@ -146,7 +146,7 @@ function candidates(
   const inTurn =
     others.length <= maxOthers ? others : [...others.slice(start), ...others.slice(0, start)].slice(0, maxOthers)
   // Without a named key, the request is attributed to no key, so any key may complete it.
-  const ofOthers: Purpose = keyName === undefined ? purpose : 'extra'
+  const ofOthers: Purpose = keyName === undefined ? purpose : 'trial'
   const unknown: Candidate[] = inTurn.map((key) => {
     return { key, purpose: ofOthers, inEnvironment: inEnvironment(key), isStandIn: false }
   })

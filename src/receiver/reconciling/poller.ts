@@ -44,12 +44,12 @@ export function createPoller(deps: PollingDeps) {
   }
 }
 
-/** One awaited request may take all extra calls of its key (10 a minute by default). At half, they are gone sooner. */
+/** One awaited request may take all trial calls of its key (10 a minute by default). At half, they are gone sooner. */
 const progressEverySeconds = 3
 
 /**
  * Asks for an extra poll of each open request that a caller of this process waits for, to update its progress. Like
- * every extra poll, it takes an extra call.
+ * every extra poll, it takes a trial call.
  */
 async function askForProgress({ db, time, awaited }: ClaimDeps): Promise<void> {
   const ids = awaited()

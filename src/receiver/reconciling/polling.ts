@@ -66,7 +66,7 @@ export async function poll(deps: PollingDeps, one: ClaimedPoll, onGranted = () =
       keyName: one.key_name ?? undefined,
       environment: one.sandbox === null ? undefined : one.sandbox ? 'sandbox' : 'live',
       onlySandboxSigned: one.only_sandbox_signed,
-      purpose: one.is_extra || one.is_unknown ? 'extra' : 'completing',
+      purpose: one.is_extra || one.is_unknown ? 'trial' : 'completing',
       turn: one.polls,
       signal: deps.cut,
       onGranted,

@@ -48,7 +48,7 @@ it('never grants more than the limit in any 60 s, and all of it over time', asyn
   expect(grants.length).toBeGreaterThanOrEqual(10)
 })
 
-/** Its shares are 12 for submitting, 18 for completing, and 3 of these for extra calls. */
+/** Its shares are 12 for submitting, 18 for completing, and 3 of these for trial calls. */
 const limit = 30
 
 /** How many of up to so many calls are granted within one second. Asking stops with the first refusal, as the processes do. */
@@ -105,12 +105,12 @@ it('completes at least as fast as it submits while both exceed the limit', async
   expect(counts).toEqual({ completing: 36, submitting: 24 })
 })
 
-it('grants extra calls at most a tenth, within the share of completing', async () => {
-  expect(await grants('extra', 'extra', limit)).toBe(3)
-  expect(await grants('extra', 'completing', limit)).toBe(15)
-  expect(await grants('extra', 'extra', 1)).toBe(0)
-  expect(await grants('extra', 'submitting', limit)).toBe(12)
-  expect(await grants('extra', 'extra', 1, 61)).toBe(1)
+it('grants trial calls at most a tenth, within the share of completing', async () => {
+  expect(await grants('trial', 'trial', limit)).toBe(3)
+  expect(await grants('trial', 'completing', limit)).toBe(15)
+  expect(await grants('trial', 'trial', 1)).toBe(0)
+  expect(await grants('trial', 'submitting', limit)).toBe(12)
+  expect(await grants('trial', 'trial', 1, 61)).toBe(1)
 })
 
 it('leaves either side at least one call, however small the limit', () => {
@@ -158,7 +158,7 @@ it.each<[why: string, Purpose, spent: [seconds: number, Purpose, calls: number][
     14,
     61,
   ],
-  ['its extra calls are', 'extra', [[5, 'extra', 1]], 10, 66],
+  ['its trial calls are', 'trial', [[5, 'trial', 1]], 10, 66],
 ])('%s: returns to the second when a call for %s is possible again', async (why, purpose, spent, asked, freeAt) => {
   const keyName = `${why}: ${purpose}`
   const take = (seconds: number, by = purpose) =>

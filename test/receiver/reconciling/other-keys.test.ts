@@ -67,7 +67,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
         const grant = await takeCall(deps.db, call)
         if (!grant.ok) return { answer: { kind: 'no_call', reason: grant.reason }, keyName: 'live' }
         onGranted?.()
-        if (!known.has(requestId) && purpose === 'extra') callsForUnknown += 1
+        if (!known.has(requestId) && purpose === 'trial') callsForUnknown += 1
         return { answer: known.has(requestId) ? running(requestId) : { kind: 'not_found' }, keyName: 'live' }
       },
     })
