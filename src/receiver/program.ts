@@ -42,7 +42,8 @@ import { openTraces } from './traces/traces.ts'
  *                                       rules-sql.ts
  *   feeding/sequencer.ts                gives the change its position in the feed
  *   reconciling/poller.ts           makes polls that are due: poll-claims.ts, then polling.ts
- *   fetching/fetcher.ts                 asks with keys that have a call: source-call.ts, call-budget.ts
+ *   fetching/fetcher.ts                 asks with one key after the other (keys-to-try.ts), as long as each has a call:
+ *                                       source-call.ts, call-budget.ts
  *
  * Other ways:
  *

@@ -1,7 +1,7 @@
-import { isUsable, keyNamesOf, sourceOf, type Environment, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { keyNamesOf, sourceOf } from '../domain/keys.ts'
 import { sourceLabel, storedName, type FetchOutcome } from '../domain/source.ts'
-import type { Purpose } from './call-budget.ts'
 import { noteFailing } from './key-health.ts'
+import { createStandIns, keysToTry, type KeyFacts, type KeyToTry, type Step } from './keys-to-try.ts'
 import type { PollRecord } from './poll-log.ts'
 import { createSourceBreaker, type SourceBreaker } from './source-breaker.ts'
 import { callSource, healthNotUpdated, type CallingDeps } from './source-call.ts'
@@ -25,22 +25,13 @@ export type ResultAnswer =
 export type Fetched = { answer: ResultAnswer; keyName: string | undefined }
 
 /** A request, with the facts that decide which keys are tried. */
-export type ResultLookup = {
+export type ResultLookup = KeyFacts & {
   requestId: string
   /** The source's own id of the job. */
   jobId: string
-  /** The source of the request: see storedName(). Only its keys are tried. */
-  sourceName: string | null
   model: string | undefined
-  /** The key with which the request was tracked, or its webhook signed. */
-  keyName: string | undefined
-  /** The environment of the request, if it is known although the key is not. */
-  environment?: Environment | undefined
   /** The environment is known only from a webhook that a sandbox key signed. */
   onlySandboxSigned?: boolean
-  purpose: Exclude<Purpose, 'submitting'>
-  /** The number of the poll. It selects which of the other keys are tried. */
-  turn?: number
   signal: AbortSignal
   /** Called once a call is granted, before it is made. The next poll begins then, so calls are granted in order. */
   onGranted?: () => void
@@ -48,49 +39,50 @@ export type ResultLookup = {
 
 export type Fetcher = (lookup: ResultLookup) => Promise<Fetched>
 
-/** Each try is a call of up to 10 s, one after the other. */
-const maxOthers = 3
-
 /**
- * Fetches the result of a request from its source, within the budgets of the keys. Keys of other sources are never
- * tried, and each source counts as down by its own calls alone. The keys are tried in this order, until one gives an
- * answer other than a 404 or a refusal of the key:
- *
- * 1. the named key
- * 2. its stand-in, which is the key that last read a request of the named key
- * 3. of three other keys, which take their turn from poll to poll, those of the environment of the request. If a key is
- *    named, the three take trial calls.
- * 4. those of the three that are of the other environment, since the named key may be wrong or forged: if all keys
- *    before answered 404, or if only a sandbox key signed
- *
- * Without a call for the named key, only its stand-in follows, unless the key was refused. The answer is a 404 if every
- * key that this poll tried gives one; the next poll tries others.
+ * Fetches the result of a request from its source, within the budgets of the keys: tries the keys of keysToTry() until
+ * one gives an answer other than a 404 or a refusal of the key. The answer is a 404 if every key that this poll tried
+ * gives one; the next poll tries others. Each source counts as down by its own calls alone.
  */
 export function createFetcher(deps: FetcherDeps): Fetcher {
-  const breakers = new Map<string | null, SourceBreaker>()
-  // By named key, the key that last read one of its requests.
-  const standIns = new Map<string, string>()
+  const breakerOf = createBreakers(deps)
+  const standIns = createStandIns()
   return async (lookup) => {
     const { sourceName, keyName } = lookup
-    const breaker = breakers.get(sourceName) ?? createSourceBreaker()
-    // Only names of the settings are added, so the map stays small.
-    if (sourceOf(deps.keys(), sourceName)) breakers.set(sourceName, breaker)
+    const breaker = breakerOf(sourceName)
     const tried: Fetched[] = []
-    let onlyStandIn = false
-    for (const { key, purpose, inEnvironment, isStandIn } of candidates(deps.keys(), lookup, standIns)) {
-      if (onlyStandIn && !isStandIn) break
-      const isUnknownSoFar = tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found')
-      if (!inEnvironment && !lookup.onlySandboxSigned && !isUnknownSoFar) break
+    for (const { key, step, purpose } of keysToTry(deps.keys(), lookup, standIns.of(keyName))) {
+      if (!isWorthATry(step, tried, lookup)) break
       const answer = await callForResult(deps, lookup, { key, purpose, breaker })
-      const isNamed = key.name === keyName
-      if (keyName !== undefined && !isNamed && inEnvironment) noteStandIn(standIns, { keyName, key, answer })
+      if (keyName !== undefined && (step === 'stand_in' || step === 'same_environment')) {
+        if (answer.kind === 'result' || answer.kind === 'running') standIns.add(keyName, key.name)
+        if (answer.kind === 'not_found') standIns.remove(keyName, key.name)
+      }
       if (isFinal(answer)) return { answer, keyName: key.name }
       tried.push({ answer, keyName: key.name })
-      // The named key has no call, so only its stand-in may be used.
-      onlyStandIn ||= isNamed && answer.kind === 'no_call' && answer.reason !== 'unauthorized'
     }
     return combine(tried) ?? { answer: { kind: 'no_call', reason: 'no_key' }, keyName }
   }
+}
+
+/** Returns the breaker of each source, by its stored name. */
+function createBreakers({ keys }: FetcherDeps) {
+  const breakers = new Map<string | null, SourceBreaker>()
+  return (sourceName: string | null): SourceBreaker => {
+    const breaker = breakers.get(sourceName) ?? createSourceBreaker()
+    // Only names of the settings are added, so the map stays small.
+    if (sourceOf(keys(), sourceName)) breakers.set(sourceName, breaker)
+    return breaker
+  }
+}
+
+/** Returns true if the answers so far are a reason to try a key of this step. If not, no later step is tried either. */
+function isWorthATry(step: Step, tried: readonly Fetched[], { keyName, onlySandboxSigned }: ResultLookup): boolean {
+  const ofNamed = tried.find((one) => one.keyName === keyName)?.answer
+  // The named key will have a call again, and other keys hardly know its request. A refused key may stay refused.
+  if (ofNamed?.kind === 'no_call' && ofNamed.reason !== 'unauthorized') return step === 'stand_in'
+  if (step !== 'other_environment' || onlySandboxSigned === true) return true
+  return tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found')
 }
 
 /** Returns true if no other key needs to be tried. */
@@ -108,51 +100,6 @@ function combine(tried: readonly Fetched[]): Fetched | undefined {
   return { answer: { kind: 'not_found_yet', reason }, keyName: notFound.keyName }
 }
 
-/** Records that a key reads requests of the named key, so both are of one account. A 404 removes the record. */
-function noteStandIn(
-  standIns: Map<string, string>,
-  { keyName, key, answer }: { keyName: string; key: GenerationKey; answer: ResultAnswer },
-): void {
-  if (answer.kind === 'result' || answer.kind === 'running') {
-    // Services may track under any name, so the map is bounded. Later polls record them again.
-    if (standIns.size >= 1000) standIns.clear()
-    standIns.set(keyName, key.name)
-  }
-  if (answer.kind === 'not_found' && standIns.get(keyName) === key.name) standIns.delete(keyName)
-}
-
-/** A key to try. `inEnvironment`: it is of the request's environment, or that is unknown. */
-type Candidate = { key: GenerationKey; purpose: Purpose; inEnvironment: boolean; isStandIn: boolean }
-
-function candidates(
-  keys: Keys,
-  { sourceName, keyName, environment, purpose, turn = 0 }: ResultLookup,
-  standIns: ReadonlyMap<string, string>,
-): Candidate[] {
-  const usable = keys.all.filter((key) => isUsable(key) && storedName(key.source) === sourceName)
-  const named = keyName === undefined ? undefined : keys.byName.get(keyName)
-  const own = named?.environment ?? environment
-  const inEnvironment = (key: GenerationKey) => own === undefined || key.environment === own
-  const first = usable.find((key) => key.name === keyName)
-  // Only of the same environment: a sandbox key can sign any id, and must not use up a live key's calls.
-  const standIn = usable.find((key) => inEnvironment(key) && key.name === standIns.get(keyName ?? ''))
-  // A key of unknown environment may have leaked its secret, so it gets only a tenth of another key's calls.
-  const ofStandIn: Purpose = own === undefined ? 'trial' : purpose
-  const known: Candidate[] = [first, standIn].flatMap((key) =>
-    key ? [{ key, purpose: key === first ? purpose : ofStandIn, inEnvironment: true, isStandIn: key !== first }] : [],
-  )
-  const others = usable.filter((key) => key !== first && key !== standIn)
-  const start = (turn * maxOthers) % Math.max(1, others.length)
-  const inTurn =
-    others.length <= maxOthers ? others : [...others.slice(start), ...others.slice(0, start)].slice(0, maxOthers)
-  // Without a named key, the request is attributed to no key, so any key may complete it.
-  const ofOthers: Purpose = keyName === undefined ? purpose : 'trial'
-  const unknown: Candidate[] = inTurn.map((key) => {
-    return { key, purpose: ofOthers, inEnvironment: inEnvironment(key), isStandIn: false }
-  })
-  return [...known, ...unknown.toSorted((a, b) => Number(b.inEnvironment) - Number(a.inEnvironment))]
-}
-
 /**
  * After this many failures in a row the keys of the source are recorded as failing, since one request alone may have
  * caused fewer. They are recorded again after as many more, since another process may have recorded their end.
@@ -163,7 +110,7 @@ const failuresToNote = 3
 async function callForResult(
   deps: FetcherDeps,
   { requestId, jobId, model, signal, onGranted }: ResultLookup,
-  { key, purpose, breaker }: Pick<Candidate, 'key' | 'purpose'> & { breaker: SourceBreaker },
+  { key, purpose, breaker }: Pick<KeyToTry, 'key' | 'purpose'> & { breaker: SourceBreaker },
 ): Promise<ResultAnswer> {
   const noCall = (reason: string) => {
     const outcome = `not_asked_${reason}`

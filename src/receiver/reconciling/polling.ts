@@ -67,7 +67,7 @@ export async function poll(deps: PollingDeps, one: ClaimedPoll, onGranted = () =
       environment: one.sandbox === null ? undefined : one.sandbox ? 'sandbox' : 'live',
       onlySandboxSigned: one.only_sandbox_signed,
       purpose: one.is_extra || one.is_unknown ? 'trial' : 'completing',
-      turn: one.polls,
+      pollNumber: one.polls,
       signal: deps.cut,
       onGranted,
     })

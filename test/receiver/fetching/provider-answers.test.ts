@@ -99,7 +99,7 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   })
   return {
     submitter,
-    ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live', turn = 1) =>
+    ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live', pollNumber = 1) =>
       fetch({
         requestId,
         jobId: requestId,
@@ -107,7 +107,7 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
         model: undefined,
         keyName,
         purpose: 'completing',
-        turn,
+        pollNumber,
         signal: cut.signal,
       }),
     reconcile: () => reconciler.runOnce(deps),
@@ -453,9 +453,9 @@ describe('404', () => {
       signing_secret: `whsec_secret_of_k${at}`,
     }))
     const { ask } = receiver({ keys: [liveKey, ...many] })
-    for (const turn of [1, 2, 3]) {
-      expect(await ask(randomUUID(), 'live', turn)).toMatchObject({ answer: { kind: 'not_found' } })
-      expect(stand.calls).toHaveLength(4 * turn)
+    for (const pollNumber of [1, 2, 3]) {
+      expect(await ask(randomUUID(), 'live', pollNumber)).toMatchObject({ answer: { kind: 'not_found' } })
+      expect(stand.calls).toHaveLength(4 * pollNumber)
     }
     expect(new Set(stand.calls.map(({ authorization }) => authorization)).size).toBe(8)
   })

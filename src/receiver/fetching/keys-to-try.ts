@@ -1,0 +1,96 @@
+import { isUsable, type Environment, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { storedName } from '../domain/source.ts'
+import type { Purpose } from './call-budget.ts'
+
+/*
+ * The keys that a poll tries, one after the other, until one gives an answer about the request (createFetcher()). Keys
+ * of other sources are never among them.
+ *
+ *   step                key                                             reason
+ *   named               the key that tracked the request, or signed     the request is its own
+ *                       its webhook
+ *   stand_in            the key that last read a request of the named   both are of one account, and the named key may
+ *                       key                                             be retired or have no call left
+ *   same_environment    others of the request's environment             no key is named, or the named one is wrong
+ *   other_environment   others of the other environment                 the named key may be forged
+ *
+ * The last two steps share three keys in each poll, since each try is a call of up to 10 s. The next poll takes the next
+ * three.
+ */
+
+const steps = ['named', 'stand_in', 'same_environment', 'other_environment'] as const
+
+export type Step = (typeof steps)[number]
+
+export type KeyToTry = { key: GenerationKey; step: Step; purpose: Purpose }
+
+/** The facts of a request that decide which keys are tried. */
+export type KeyFacts = {
+  /** The source of the request: see storedName(). Only its keys are tried. */
+  sourceName: string | null
+  /** The key with which the request was tracked, or its webhook signed. */
+  keyName: string | undefined
+  /** The environment of the request, if it is known although the key is not. */
+  environment?: Environment | undefined
+  purpose: Exclude<Purpose, 'submitting'>
+  /** The number of the poll. It selects which of the other keys are tried. */
+  pollNumber?: number
+}
+
+/** Returns the keys to try, step by step. `standIn` is the name of the stand-in. */
+export function keysToTry(keys: Keys, facts: KeyFacts, standIn: string | undefined): KeyToTry[] {
+  const { sourceName, keyName, purpose, pollNumber = 0 } = facts
+  const named = keyName === undefined ? undefined : keys.byName.get(keyName)
+  const environment = named?.environment ?? facts.environment
+  const stepOf = (key: GenerationKey): Step => {
+    if (key.name === keyName) return 'named'
+    if (environment !== undefined && key.environment !== environment) return 'other_environment'
+    // Only of the same environment: a sandbox key can sign any id, and must not use up a live key's calls.
+    return key.name === standIn ? 'stand_in' : 'same_environment'
+  }
+  // Without a named key, the request is attributed to no key, so any key may complete it.
+  const ofOthers = keyName === undefined ? purpose : 'trial'
+  const purposes: Record<Step, Purpose> = {
+    named: purpose,
+    // A key of unknown environment may have leaked its secret, so it gets only a tenth of another key's calls.
+    stand_in: environment === undefined ? 'trial' : purpose,
+    same_environment: ofOthers,
+    other_environment: ofOthers,
+  }
+  const usable = keys.all.filter((key) => isUsable(key) && storedName(key.source) === sourceName)
+  const own = usable.filter((key) => stepOf(key) === 'named' || stepOf(key) === 'stand_in')
+  const others = usable.filter((key) => !own.includes(key))
+  const tried = [...own, ...othersOfPoll(others, pollNumber)]
+  return steps.flatMap((step) =>
+    tried.filter((key) => stepOf(key) === step).map((key) => ({ key, step, purpose: purposes[step] })),
+  )
+}
+
+const othersPerPoll = 3
+
+function othersOfPoll(others: readonly GenerationKey[], pollNumber: number): readonly GenerationKey[] {
+  if (others.length <= othersPerPoll) return others
+  const start = (pollNumber * othersPerPoll) % others.length
+  return [...others.slice(start), ...others.slice(0, start)].slice(0, othersPerPoll)
+}
+
+/**
+ * Remembers for each named key the key that last read one of its requests, in this process. Both are then of one
+ * account.
+ */
+export function createStandIns() {
+  const standIns = new Map<string, string>()
+  return {
+    of: (keyName: string | undefined) => (keyName === undefined ? undefined : standIns.get(keyName)),
+    /** The key has read a request of the named key. */
+    add: (named: string, keyName: string): void => {
+      // Services may track under any name, so the map is bounded. Later polls record them again.
+      if (standIns.size >= 1000) standIns.clear()
+      standIns.set(named, keyName)
+    },
+    /** The key does not know a request of the named key. */
+    remove: (named: string, keyName: string): void => {
+      if (standIns.get(named) === keyName) standIns.delete(named)
+    },
+  }
+}
