@@ -93,7 +93,7 @@ export function gone(res: Response): AbortSignal {
   return controller.signal
 }
 
-/** Many proxies cut calls after 60 s, so double would be cut; at half, waiting callers ask twice as often. */
+/** The longest wait, since many proxies cut calls after 60 s. */
 const maxWaitSeconds = 60
 
 /** The query parameter `wait`, in whole seconds. */

@@ -7,10 +7,7 @@ const maxPixelsWhole: Readonly<Record<string, number>> = {
   jpeg: 24_000_000,
   gif: 24_000_000,
 }
-/**
- * The longer side of a thumbnail. At half, it is blurred on a dense screen; at double, pages of thumbnails are four
- * times as heavy.
- */
+/** The longer side of a thumbnail: enough to be sharp on a dense screen. */
 const edgePixels = 320
 /** The image types that are decoded. Others get no thumbnail. */
 const decoded = new Set(['image/png', 'image/jpeg', 'image/webp', 'image/gif', 'image/avif'])

@@ -7,10 +7,7 @@ import type { ArchiveStore } from './store.ts'
 
 type Doomed = RowOf<typeof archivedFiles, 'sha256' | 'content_type' | 'incarnation'> & { marked: string }
 
-/**
- * Deleting a file may take a second in a store, and `look_at` is a lease of 60 s: at double, another replica takes over
- * the rest. At half, a large removal takes more rounds.
- */
+/** Deleting a file may take a second in a store, and all must be deleted within the lease of 60 s (`look_at`). */
 const maxFiles = 50
 
 /**

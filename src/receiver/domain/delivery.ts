@@ -121,9 +121,8 @@ export function statedRequestId(body: Buffer): string | undefined {
 const suspectEscape = /\\u(0000|d[89a-f])/i
 
 /**
- * The bytes of a delivery's id that come from its webhook id, the other 10 from its body. At half, ids of a busy day
- * share a range and each look-up by webhook id reads several rows; at double, a forger could find two bodies with one
- * id.
+ * The bytes of a delivery's id that come from its webhook id: enough to tell the webhook ids of a busy day apart. The
+ * other 10 come from its body: too many for a forger to find two bodies with one id.
  */
 const idBytes = 6
 

@@ -8,10 +8,7 @@ import { defaultSourceName } from './source.ts'
 export const maxNameCharacters = 255
 /** For names of sources, which are parts of paths: as long as a label of a host name. */
 export const maxSourceNameCharacters = 63
-/**
- * Landing cuts longer messages. At half, messages with a list of fields lose their end; at double, a page of 200 errors
- * exceeds a megabyte.
- */
+/** Landing cuts longer messages, so that a page of 200 errors stays below a megabyte. */
 export const maxErrorMessageCharacters = 4000
 /** Postgres and V8 write JSON recursively; about 5,000 levels overflow their stacks. */
 export const maxNesting = 200

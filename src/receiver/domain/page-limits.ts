@@ -1,25 +1,18 @@
 // This file imports nothing: the client, which needs none of our packages, reads pages within the same limits.
 
-/** A page of a list. At half, a reader turns twice as many pages; at double, a page is several screens long. */
+/** A page of a list: about two screens. */
 export const defaultPageItems = 50
-/**
- * The largest page, and the most ids of a filter. At half, programs need twice as many calls. At double, the address of
- * these ids is longer than the 8 KB that proxies accept.
- */
+/** The largest page, and the most ids of a filter: an address with these ids fits the 8 KB that proxies accept. */
 export const maxPageItems = 200
-/**
- * A short list beside other content. At half, a glance misses much of a busy minute; at double, it fills the screen.
- */
+/** A short list beside other content, which must not fill the screen. */
 export const shortListItems = 20
-/**
- * The media of a result beside other content. At half, most sets of pictures are cut; twice as many are rarely made.
- */
+/** The media of a result beside other content. Few results have more. */
 export const shownMediaItems = 10
-/** The items that a sentence names, before "and 3 more". At half, small groups are cut; twice as many are not read. */
+/** The items that a sentence names, before "and 3 more". Nobody reads a longer list in a sentence. */
 export const namedItems = 5
 /**
- * A page with more bytes of foreign content ends early, after at least one item, with a place to continue. At double, a
- * few readers at once fill the memory of a process; at half, pages of large metadata have few items.
+ * A page with more bytes of foreign content ends early, after at least one item, with a place to continue, so that a
+ * few readers at once do not fill the memory of a process.
  */
 export const maxPageBytes = 2 * 1024 * 1024
 

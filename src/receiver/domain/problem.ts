@@ -14,10 +14,7 @@ export type Problem = {
   affected?: readonly string[]
 }
 
-/**
- * An address contains at most this many ids. At double, it no longer fits into an issue (storable-text.ts); at half,
- * more lists are cut.
- */
+/** The most ids in one address, which must fit into the text of an issue (storable-text.ts). */
 export const maxIdsInAddress = 50
 
 /** The page of the only request, or the list of these requests. */

@@ -9,10 +9,7 @@ import type { Problem } from '../domain/problem.ts'
 const issues = columnsOf(onCall.issues)
 const i = columnsOf(onCall.issues, 'i')
 
-/**
- * An issue closes when its problem was not seen for this long. At half, a problem that comes and goes opens new issues;
- * at double, a solved one alarms for twice as long.
- */
+/** An issue closes when its problem was not seen for this long, so a problem that comes and goes stays one issue. */
 export const closeAfterSeconds = 60
 
 const written = [

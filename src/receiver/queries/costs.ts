@@ -10,10 +10,7 @@ import { times } from './filters.ts'
 
 const g = columnsOf(generations, 'g')
 
-/**
- * The groups in one answer; `others` sums the rest. At half, the days of a year do not fit; at double, a table is too
- * long to read.
- */
+/** The groups in one answer: more than the days of a year. `others` sums the rest. */
 const maxGroups = 500
 
 export const costFiltersSchema = z.strictObject({

@@ -14,10 +14,7 @@ const i = columnsOf(issues, 'i')
 /** Counts of items that need attention, each up to `maxOnBadge`. */
 export type Counters = { issues: number; critical: number; parked: number; quarantined: number; overdue: number }
 
-/**
- * A badge shows "999+" beyond this. Counting costs twice as much at double, on every page; at half, an operator sees
- * less of how many items wait.
- */
+/** A badge shows "999+" beyond this, since every page counts these rows. */
 export const maxOnBadge = 1000
 
 /** Omits muted issues, notices and refused arrivals of strangers. */

@@ -3,8 +3,8 @@ import { databaseCodeOf } from '../../platform/postgres/errors.ts'
 import { type Database, type Executor, onOneConnection } from '../../platform/postgres/postgres.ts'
 
 /**
- * The longest time that one read of a page or a call may take (docs/limits.md). At half, searches of a large database
- * are refused; at double, a few of them hold all connections of reads for longer than a person waits.
+ * The longest time that one read of a page or a call may take (docs/limits.md), since a few slow searches can hold all
+ * connections of reads.
  */
 const queryDeadlineMs = 5000
 

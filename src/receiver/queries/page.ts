@@ -40,7 +40,7 @@ export function newestFirst({ at, id }: Order): SQL {
 
 const placePattern = { uuid: /^(\d{1,16})\.([0-9a-f-]{36})$/, bigint: /^(\d{1,16})\.(\d{1,18})$/ } as const
 
-/** Lists cut longer URLs: at double, a page of 200 reaches megabytes. At half, signed links are cut. */
+/** Lists cut longer URLs, so that a page of 200 stays below a megabyte. Signed links fit. */
 export const maxUrlCharacters = 4096
 
 /** Encodes a place as a cursor. Its content is opaque to callers and may change. */

@@ -13,7 +13,7 @@ const i = columnsOf(onCall.issues, 'i')
 const minutes = columnsOf(onCall.minutes)
 const starts = columnsOf(onCall.processStarts)
 
-/** The time that the first page sums up. At half, few deliveries show no rate; at double, a fall shows later. */
+/** The time that the first page sums up: long enough for a rate of few deliveries. */
 export const recentMinutes = 5
 
 const byOutcomeSchema = z.object({ outcome: z.string(), reason: z.string().nullable(), arrivals: z.int() })

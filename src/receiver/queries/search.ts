@@ -7,14 +7,11 @@ import type { ArrivalFilters } from './filters.ts'
 import { given, type Range, within } from './page.ts'
 
 /**
- * A condition without an index is searched among this many of the newest rows in the time range (docs/limits.md). At
- * half, rare rows are missed; at double, such a search takes twice as long.
+ * A condition without an index is searched among this many of the newest rows in the time range (docs/limits.md), since
+ * the search reads each of them.
  */
 export const searchedRows = 20_000
-/**
- * The rows that one part of a search, or a grouping of errors, takes. At half, more pages state "at least"; at double,
- * reading the found rows one by one takes longer than finding them.
- */
+/** The rows that one part of a search, or a grouping of errors, takes, since it reads them one by one. */
 export const foundRows = 1000
 
 /** An id of any kind, or the beginning of one that is a uuid. For the search alone; no list has it as a filter. */

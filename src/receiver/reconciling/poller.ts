@@ -44,7 +44,7 @@ export function createPoller(deps: PollingDeps) {
   }
 }
 
-/** One awaited request may take all trial calls of its key (10 a minute by default). At half, they are gone sooner. */
+/** Short, so that progress looks live. The trial calls of the key (10 a minute by default) bound what it costs. */
 const progressEverySeconds = 3
 
 /**

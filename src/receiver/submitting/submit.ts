@@ -30,10 +30,7 @@ export type SubmitterDeps = CallingDeps & {
 export type Answer = { status: number; body: unknown }
 
 const retryPause = { baseMs: 2000, capMs: 300_000 }
-/**
- * Due submits that are posted at once. At double, a burst spends a key's calls of many seconds at once; at half, a slow
- * provider holds up more submits.
- */
+/** Due submits that are posted at once: a burst must leave calls of the key to others. */
 const submitsAtOnce = 8
 
 /**

@@ -12,12 +12,9 @@ import { judgeSubscriptionUrl, postChange, type ChangePostEnd } from './posting.
 import { createSubscriptionPoster } from './role.ts'
 import { subscriptions } from './subscriptions-schema.ts'
 
-/** Each round of a replica looks at each, so double costs twice as much; at half, a service per team may not fit. */
+/** Bounded, since each round of a replica looks at each subscription. */
 const maxSubscriptions = 50
-/**
- * A month, as long as the feed is kept by default: at double, its next change would be deleted. Half would stop a
- * subscription during a long holiday.
- */
+/** A month, as long as the feed is kept by default. After that, the next change may be deleted. */
 const maxRetryHours = 24 * 30
 
 export const subscriptionNameSchema = z

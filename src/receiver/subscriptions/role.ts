@@ -13,10 +13,7 @@ import { listSubscriptions } from './list-subscriptions.ts'
 import { judgeSubscriptionUrl } from './posting.ts'
 import { takeTurn, type TurnDeps } from './turn.ts'
 
-/**
- * For one post, from connecting to the last byte of the answer. The lease of 20 s must outlast it, which double would
- * not leave; at half, busy endpoints fail.
- */
+/** For one post, from connecting to the last byte of the answer. The lease of 20 s must outlast it. */
 const postDeadlineMs = 10_000
 /** Leaves time for one post and for late renewals. */
 const usualLeaseMs = postDeadlineMs * 2

@@ -6,10 +6,7 @@ import * as onCall from '../domain/on-call-schema.ts'
 import { inboxDepth } from '../gauges/inbox-depth.ts'
 import { countOverdue } from '../gauges/overdue.ts'
 
-/**
- * A pending delivery of this age is a problem. Landing takes milliseconds and a retry up to 15 s, so half alarms at
- * every locked row; at double, an operator learns of it a minute later.
- */
+/** A pending delivery of this age is a problem. A row that was locked for a moment lands sooner: a retry takes 15 s. */
 export const oldSeconds = 60
 
 /** A minute is final once it was written this long after its end: the logs have caught up by then. */

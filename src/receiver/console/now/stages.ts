@@ -130,7 +130,7 @@ function waitsFor(overdue: number, problems: Now['problems']): string {
     : 'polled, and polled again later'
 }
 
-/** The lines of a tile. At double, it is twice as high as its neighbours; at half, the second key is missing. */
+/** The lines of a tile, which make it as high as its neighbours. */
 const shownKeys = 3
 
 /** The keys with the least left first. */
