@@ -13,10 +13,10 @@ import { postgresTime as time } from '../platform/postgres/time.ts'
 import type { RunningProgram } from '../platform/program.ts'
 import { version } from '../platform/release.ts'
 import { createIdentify } from './accounts/auth.ts'
-import { type DemoKey, importDemoKeys } from './accounts/demo-keys.ts'
+import { type DemoKey, importDemoKeys } from './accounts/keys.ts'
 import { createApi } from './api/api.ts'
+import { createCurrentCatalog } from './catalog/catalog-file.ts'
 import type { Catalog } from './catalog/catalog-model.ts'
-import { createCurrentCatalog } from './catalog/current-catalog.ts'
 import { createConsole } from './console/router.ts'
 import { migrations } from './domain/migrations.ts'
 import type { Environment } from './domain/schema.ts'
@@ -29,7 +29,7 @@ import type { ProviderSettings } from './settings.ts'
 import { createDispatcher } from './webhooks/dispatcher.ts'
 import { maxPerHost } from './webhooks/outbox-claims.ts'
 
-export type { DemoKey } from './accounts/demo-keys.ts'
+export type { DemoKey } from './accounts/keys.ts'
 
 export type ProviderOptions = {
   settings: ProviderSettings

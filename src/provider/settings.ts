@@ -2,8 +2,7 @@ import { z } from 'zod'
 import { jsonOf } from '../platform/json-text.ts'
 import * as setting from '../platform/settings.ts'
 import type { SettingsReader } from '../platform/settings.ts'
-import { builtInCatalog } from './catalog/catalog-file.ts'
-import { readCatalog, tokenProblems } from './catalog/current-catalog.ts'
+import { builtInCatalog, readCatalog, tokenProblems } from './catalog/catalog-file.ts'
 import { engineSettingsSchema } from './engines/engine-settings.ts'
 
 export const secretKeySchema = z

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { readCatalog } from '../../src/provider/catalog/current-catalog.ts'
+import { readCatalog } from '../../src/provider/catalog/catalog-file.ts'
 import { cancelRequest, checkLedger, setFaults } from '../../src/provider/operating/commands.ts'
 import { long } from '../chaos/length.ts'
 import { quickPictures } from '../provider/support/quick-pictures.ts'

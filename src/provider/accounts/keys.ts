@@ -1,10 +1,10 @@
 import { randomBytes, randomUUID } from 'node:crypto'
-import { alias, and, desc, eq, sql } from '../../platform/postgres/drizzle.ts'
+import { alias, and, desc, eq, isNull, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { Faults } from '../domain/faults.ts'
-import { apiKeys, type Environment, scopes, type Scope } from '../domain/schema.ts'
+import { accounts, apiKeys, type Environment, scopes, type Scope } from '../domain/schema.ts'
 import { seal, sha256, unseal } from '../domain/secret-box.ts'
-import { openAccount } from './ledger.ts'
+import { grant, openAccount } from './ledger.ts'
 
 /** The spec's prefixes (Authentication 2). */
 const prefixes = { live: 'service_live_', sandbox: 'service_test_' } as const
@@ -58,6 +58,29 @@ export async function insertKey({ db, secretKey }: { db: Database; secretKey: Bu
   return rows.length > 0 ? key : undefined
 }
 
+/** A key that the first start on a laptop creates and later starts reuse. */
+export type DemoKey = {
+  account: string
+  name: string
+  environment: Environment
+  apiKey: string
+  signingSecret: string
+  credits: number
+}
+
+/** Creates missing keys. The account of a live key gets its credits once. */
+export async function importDemoKeys(
+  deps: { db: Database; secretKey: Buffer },
+  demoKeys: readonly DemoKey[],
+): Promise<void> {
+  for (const { credits, ...key } of demoKeys) {
+    await insertKey(deps, key)
+    if (key.environment !== 'live' || credits <= 0) continue
+    const reference = `demo:${key.account}`
+    await grant(deps.db, { accountId: key.account, credits: String(credits), reference })
+  }
+}
+
 const { id, name, environment, faults, created_at, revoked_at } = apiKeys
 const listed = {
   id,
@@ -99,6 +122,22 @@ export async function listKeys(db: Database, { account, before, limit }: KeyPage
 export async function readKey(db: Database, keyId: string): Promise<KeyListing | undefined> {
   const [key] = await db.select(listed).from(apiKeys).where(eq(id, keyId))
   return key
+}
+
+/**
+ * A key to choose in a form. `hint` is the last four characters of the API key, `available` what its account can spend.
+ */
+export type UsableKey = Awaited<ReturnType<typeof listUsableKeys>>[number]
+
+/** Lists keys that may submit and are not revoked: the wanted one first, then the newest. */
+export async function listUsableKeys(db: Database, wanted: string | undefined) {
+  return db
+    .select({ id, name, environment, account: listed.account, hint: listed.hint, available: accounts.available })
+    .from(apiKeys)
+    .innerJoin(accounts, eq(accounts.id, apiKeys.account_id))
+    .where(and(isNull(revoked_at), sql`'generate' = any (${apiKeys.scopes})`))
+    .orderBy(sql`${id} = ${wanted ?? null}::uuid desc nulls last`, desc(created_at), desc(id))
+    .limit(listedRows)
 }
 
 /** Revokes a key from the next request on (spec, Authentication 3). Returns false if the key is unknown. */

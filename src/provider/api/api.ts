@@ -4,12 +4,12 @@ import { createApp } from '../../platform/http/app.ts'
 import { HttpError, methodNotAllowed, notFound } from '../../platform/http/http.ts'
 import { apiDocs } from '../../platform/pages/api-docs.ts'
 import { submitBodySchema } from '../../wire/schemas.ts'
-import { activeModels, catalogEntry, findActiveModel, modelResource, unknownModel } from '../catalog/catalog.ts'
+import { activeModel, activeModels, catalogEntry, modelResource } from '../catalog/catalog.ts'
+import { estimateCredits } from '../catalog/pricing.ts'
 import { strikes } from '../domain/faults.ts'
 import { mediaPath } from '../engines/media-store.ts'
 import { localized } from '../messages/messages.ts'
 import { cancelRequest } from '../queue/requests.ts'
-import { estimateCredits } from '../submit/estimate.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
 import { submit } from '../submit/submit.ts'
 import { readAccount } from './account.ts'
@@ -82,21 +82,15 @@ function listModels({ catalog }: ApiDeps): Handler {
 }
 
 function showModel({ catalog }: ApiDeps): Handler {
-  return (req, res, caller) => {
-    const slug = param(req, 'model')
-    const model = findActiveModel(catalog(), caller, slug)
-    if (model === undefined) throw unknownModel(slug)
-    res.json(modelResource(model))
-  }
+  return (req, res, caller) => void res.json(modelResource(activeModel(catalog(), caller, param(req, 'model'))))
 }
 
 function estimate({ catalog }: ApiDeps): Handler {
   return async (req, res, caller) => {
-    const slug = param(req, 'model')
-    // Checked before the body is read: an unknown model is reported before faults of the input.
-    if (findActiveModel(catalog(), caller, slug) === undefined) throw unknownModel(slug)
+    // Before the body is read: an unknown model is reported before faults of the input.
+    const model = activeModel(catalog(), caller, param(req, 'model'))
     const { input } = await readBody(req, res, estimateBodySchema)
-    res.json({ credits: estimateCredits(catalog(), { caller, slug, input }) })
+    res.json({ credits: estimateCredits(model, input) })
   }
 }
 

@@ -19,8 +19,11 @@ export function findActiveModel(catalog: Catalog, caller: Viewer, slug: string):
   return model && isActive(model, caller) ? model : undefined
 }
 
-export function unknownModel(slug: string): HttpError {
-  return new HttpError(404, 'not_found', `there is no model ${shown(slug)} for this key`)
+/** Finds an active model, or throws the 404 of schema and estimate. */
+export function activeModel(catalog: Catalog, caller: Viewer, slug: string): CatalogModel {
+  const model = findActiveModel(catalog, caller, slug)
+  if (model === undefined) throw new HttpError(404, 'not_found', `there is no model ${shown(slug)} for this key`)
+  return model
 }
 
 /** The error of an unknown model at submit, where the spec has a separate code (Errors). */

@@ -4,9 +4,9 @@ import type { Markup } from '../../platform/pages/console-page.ts'
 import { confirmation, facts, moment, numbers, table, tabs } from '../../platform/pages/parts.ts'
 import type { Account } from '../../wire/schemas.ts'
 import { type CreatedKey, type KeyListing, listedRows } from '../accounts/keys.ts'
+import type { LedgerCheck } from '../accounts/ledger.ts'
 import { faultsSchema } from '../domain/faults.ts'
-import { movementTable } from './activity-pages.ts'
-import { accountLink, badge, accountPath } from './parts.ts'
+import { accountLink, badge, accountPath, requestLink } from './parts.ts'
 import type { AccountRow, EntryRow } from './reads.ts'
 
 export function accountsPage(accounts: readonly AccountRow[]): Markup {
@@ -76,6 +76,32 @@ export function ledgerTab(account: string, entries: readonly EntryRow[], pages: 
         keeps two entries for each movement, which sum to zero.
       </p>
       ${movementTable(entries)} ${pages}</section>`
+}
+
+/** The entries as stored: the credits that a movement adds to a book or, below zero, takes from it. */
+export function movementTable(entries: readonly EntryRow[], empty = 'No credits have moved yet.'): Markup {
+  const rows = entries.map(({ kind, book, amount, request_id, created_at }) => [
+    moment(created_at),
+    kind,
+    book,
+    amount,
+    request_id === null ? '' : requestLink(request_id),
+  ])
+  const columns = [{ head: 'Time', kind: 'wide' } as const, 'Movement', 'Book', ...numbers('Credits'), 'Request']
+  return table({ label: 'Ledger', columns, rows, empty })
+}
+
+export function ledgerPage({ ok, accounts, entries, problems }: LedgerCheck): Markup {
+  return html`<h1>Ledger check</h1>
+    <p class="${ok ? 'notice' : 'problem'}" role="status">
+      ${ok ? 'The ledger sums to zero, and only requests that have not ended have open reservations.' : 'The check found problems. At most 100 are listed.'}
+    </p>
+    <section class="card">
+      <p>${accounts} accounts, ${entries} entries</p>
+      <ul>
+        ${problems.map((problem) => html`<li>${problem}</li>`)}
+      </ul>
+    </section>`
 }
 
 function keyTable(keys: readonly KeyListing[]): Markup {

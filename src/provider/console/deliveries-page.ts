@@ -1,16 +1,30 @@
 import type { Express } from 'express'
+import { html } from 'hono/html'
 import { z } from 'zod'
-import { standings } from '../webhooks/delivery-history.ts'
-import type { ConsoleDeps } from './actions.ts'
-import { deliveryTable } from './delivery-table.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import { shownCharacters } from '../../platform/json-text.ts'
+import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
+import { action, badgeOf, table, time, facts } from '../../platform/pages/parts.ts'
+import { postgresTime } from '../../platform/postgres/time.ts'
+import {
+  type AttemptListing,
+  type DeliveryDetail,
+  resendDelivery,
+  showDelivery,
+  standings,
+} from '../webhooks/delivery-history.ts'
+import { auditedHere, type ConsoleDeps, idOf } from './actions.ts'
+import { answerText, deliveryTable, standingBadge } from './delivery-table.ts'
 import { choiceOf } from './filter-fields.ts'
 import { showList } from './list-page.ts'
-import type { Show } from './parts.ts'
+import { accountLink, refreshedFrom, requestLink, type Show } from './parts.ts'
 import { findDeliveries, searchDeliveries } from './reads.ts'
 
 const schema = z.object({ state: choiceOf(standings) })
 
-export function showDeliveryList(app: Express, { db }: ConsoleDeps, show: Show): void {
+/** The list of deliveries, and the page of each, which refreshes until the delivery has ended. */
+export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): void {
+  const { db } = deps
   showList(app, show, {
     path: '/deliveries',
     heading: 'Webhook deliveries',
@@ -22,4 +36,71 @@ export function showDeliveryList(app: Express, { db }: ConsoleDeps, show: Show):
     nothing: 'No delivery.',
     table: deliveryTable,
   })
+  const view = async (id: string) => {
+    const detail = await showDelivery(db, id)
+    if (detail === undefined) throw new HttpError(404, 'not_found', 'there is no such delivery')
+    return detail
+  }
+  app.get('/deliveries/:id', async (req, res) => show(req, res, 'Delivery', deliveryPage(await view(idOf(req)))))
+  app.get('/deliveries/:id/now', async (req, res) => {
+    sendPage(res, currentState(await view(idOf(req))))
+  })
+  app.post('/deliveries/:id/resend', async (req, res) => {
+    const id = idOf(req)
+    const work = () => resendDelivery(db, id, postgresTime())
+    const detailOf = (isDue: boolean) => (isDue ? {} : undefined)
+    if (!(await auditedHere(deps, req, { action: 'resend', target: id, detailOf, work })))
+      throw new HttpError(409, 'not_resendable', 'this delivery is unknown, already due, or being sent')
+    res.redirect(303, `/deliveries/${id}`)
+  })
+}
+
+function deliveryPage(detail: DeliveryDetail): Markup {
+  return html`<h1>Delivery <span class="mono">${detail.delivery.id}</span></h1>
+    ${currentState(detail)}
+    <section class="card">
+      <h2>Body</h2>
+      <pre class="bytes" tabindex="0">${detail.body.slice(0, shownCharacters)}</pre>
+    </section>`
+}
+
+/** The part that fetches itself until the delivery has ended. */
+function currentState({ delivery, key, attempts }: DeliveryDetail): Markup {
+  const { id, request_id, account, url, state, standing, attempts: begun, max_attempts, created_at } = delivery
+  return html`<div id="state" ${state === 'pending' ? refreshedFrom(`/deliveries/${id}/now`) : ''}>
+    <section class="card">
+      ${facts([
+        ['State', html`<div role="status" class="live-status">${standingBadge(standing)}</div>`],
+        request_id !== null && ['Request', requestLink(request_id)],
+        ['Account', html`${accountLink(account)}, key ${key.name ?? key.id}`],
+        ['URL', url],
+        ['Attempts', html`${begun} of ${max_attempts}`],
+        ['Made', time(created_at)],
+        (standing === 'waiting' || standing === 'retrying') && ['Next attempt', time(delivery.due_at)],
+      ])}
+      ${action({ path: `/deliveries/${id}/resend`, label: 'Send again', tone: 'quiet' })}
+    </section>
+    <section class="card">
+      <h2>Attempts</h2>
+      ${attemptTable(attempts)}
+    </section>
+  </div>`
+}
+
+function attemptTable(attempts: readonly AttemptListing[]): Markup {
+  const columns = [
+    { head: 'No.', kind: 'number' },
+    'Started (UTC)',
+    { head: 'Took', kind: 'number' },
+    'Status',
+    { head: 'Answer or error', kind: 'wide' },
+  ] as const
+  const rows = attempts.map(({ number, started_at, duration_ms, ok, http_status: status, detail }) => [
+    number,
+    time(started_at),
+    `${duration_ms} ms`,
+    badgeOf(String(status ?? 'no answer'), ok ? 'good' : 'bad'),
+    html`<bdi class="mono">${answerText(detail)}</bdi>`,
+  ])
+  return table({ label: 'Attempts', columns, rows, empty: 'No attempt has ended yet.' })
 }

@@ -1,14 +1,38 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { action, facts, table } from '../../platform/pages/parts.ts'
-import { listedRows } from '../accounts/keys.ts'
-import type { UsableKey } from '../accounts/usable-keys.ts'
-import type { CatalogModel } from '../catalog/catalog-model.ts'
+import { listedRows, type UsableKey } from '../accounts/keys.ts'
+import type { Catalog, CatalogModel } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
 import { type Environment, environments } from '../domain/schema.ts'
 import type { ModelListing } from '../operating/commands.ts'
 import { type FieldTexts, inputFields } from './input-form.ts'
 import { accountLink, badge } from './parts.ts'
+
+/** The models with price, capabilities, and the environments in which they are off. */
+export function modelsPage(models: readonly ModelListing[], catalog: Catalog): Markup {
+  const rows = models.flatMap(({ slug, type, name, ...isOn }) => {
+    const model = catalog.get(slug)
+    if (model === undefined) return []
+    const off = environments.filter((environment) => !isOn[environment])
+    return [
+      [
+        html`<a href="/models/${encodeURIComponent(slug)}">${name}</a>`,
+        html`<span class="mono">${slug}</span>`,
+        `${type}: ${model.capabilities.join(', ')}`,
+        `${catalogEntry(model).pricing.credits} credits ${model.note ?? ''}`,
+        off.length === 0 ? 'on' : `off in ${off.join(' and ')}`,
+      ],
+    ]
+  })
+  const columns = ['Model', 'Slug', { head: 'Makes', kind: 'wide' }, { head: 'Price', kind: 'wide' }, 'State'] as const
+  const empty = 'The catalog is empty. Set PROVIDER_CATALOG.'
+  return html`<div class="head">
+      <h1>Models</h1>
+      <span class="soft">Choose a model to run it. Credits are reserved on a live submit and refunded on failure. The sandbox is free.</span>
+    </div>
+    <section class="card">${table({ label: 'Models', columns, rows, empty })}</section>`
+}
 
 /** The values of the form. */
 export type Filled = {

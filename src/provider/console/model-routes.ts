@@ -4,10 +4,11 @@ import { HttpError } from '../../platform/http/http.ts'
 import { fieldsOf, formReader } from '../../platform/pages/form.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import { type Caller, callerOfKey } from '../accounts/identify.ts'
-import { listUsableKeys } from '../accounts/usable-keys.ts'
+import { listUsableKeys } from '../accounts/keys.ts'
 import type { CatalogModel } from '../catalog/catalog-model.ts'
+import { activeModel } from '../catalog/catalog.ts'
+import { estimateCredits } from '../catalog/pricing.ts'
 import * as commands from '../operating/commands.ts'
-import { estimateCredits } from '../submit/estimate.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
 import { submit } from '../submit/submit.ts'
 import { auditedHere, type ConsoleDeps } from './actions.ts'
@@ -54,9 +55,8 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
     const model = modelOf(deps, req)
     const filled = filledIn(req, model)
     try {
-      const caller = await callerOf(deps, filled)
-      const input = inputOf(model, filled.texts)
-      const credits = estimateCredits(deps.catalog(), { caller, slug: model.slug, input })
+      const active = activeModel(deps.catalog(), await callerOf(deps, filled), model.slug)
+      const credits = estimateCredits(active, inputOf(model, filled.texts))
       await answer(req, res, model, filled, { credits })
     } catch (error) {
       await refuse(req, res, model, filled, error)

@@ -19,20 +19,19 @@ import {
   createdKeyPage,
   faultsPage,
   keysTab,
+  ledgerPage,
   ledgerTab,
   revokePage,
 } from './account-pages.ts'
 import { accountActions, type ConsoleDeps, refuseNul } from './actions.ts'
-import { ledgerPage, modelsPage } from './activity-pages.ts'
 import { auditPage } from './audit-page.ts'
-import { showDeliveryList } from './deliveries-page.ts'
-import { showDeliveries } from './delivery-page.ts'
+import { showDeliveries } from './deliveries-page.ts'
 import { listPages } from './list-page.ts'
+import { modelsPage } from './model-page.ts'
 import { showModels } from './model-routes.ts'
 import { rowsShown } from './newest-first.ts'
 import { accountPath, type Show } from './parts.ts'
 import { listAccounts, listEntries } from './reads.ts'
-import { showRequest } from './request-page.ts'
 import { showRequests } from './requests-page.ts'
 
 const product = 'Provider'
@@ -75,8 +74,6 @@ export function createConsole(deps: ConsoleDeps): Express {
   showAccounts(app, deps, show)
   showModels(app, deps, show)
   showRequests(app, deps, show)
-  showRequest(app, deps, show)
-  showDeliveryList(app, deps, show)
   showDeliveries(app, deps, show)
   app.use(accountActions(deps, (req, res, key) => show(req, res, 'New key', createdKeyPage(key))))
   app.use(notFound)

@@ -23,10 +23,7 @@ const valid = `models:
     pricing: { credits_base: 2, multipliers: { size: { s: 1, l: 1.5 } } }
 `
 
-function problemsOf(text: string): string[] {
-  const parsed = parseCatalog(text)
-  return parsed.kind === 'broken' ? [...parsed.problems] : []
-}
+const problemsOf = (text: string) => parseCatalog(text).problems
 
 const changed = (from: string, to: string) => {
   expect(valid).toContain(from)
@@ -35,14 +32,14 @@ const changed = (from: string, to: string) => {
 
 describe('parseCatalog', () => {
   it('reads models by slug, with the defaults of their engine', () => {
-    const parsed = parseCatalog(valid)
+    const { catalog } = parseCatalog(valid)
     const settings = {
       url: 'http://127.0.0.1:9000',
       timeout_seconds: 600,
       poll_seconds: 1,
       max_output_bytes: 134_217_728,
     }
-    expect(parsed.kind === 'valid' && parsed.catalog.get('dunes')).toMatchObject({
+    expect(catalog?.get('dunes')).toMatchObject({
       engine: 'http',
       engine_settings: settings,
     })

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { importDemoKeys } from '../../../src/provider/accounts/demo-keys.ts'
+import { importDemoKeys } from '../../../src/provider/accounts/keys.ts'
 import * as commands from '../../../src/provider/operating/commands.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestProvider, type TestProvider } from '../support/running-provider.ts'
