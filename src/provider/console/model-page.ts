@@ -71,7 +71,6 @@ export function modelPage(view: ModelView): Markup {
             ['Price', `${credits} credits ${model.note ?? 'at the defaults'}`],
             ...environments.map((each) => [`In ${each}`, modelSwitch(model.slug, each, switches[each])] as const),
           ])}
-          ${factors(model)}
       </section>
     </div>`
 }
@@ -82,20 +81,6 @@ function modelSwitch(slug: string, environment: Environment, enabled: boolean): 
   return html`<div class="inline">
     ${badge(enabled ? 'on' : 'off')} ${action({ path: '/models', label, tone: enabled ? 'danger' : 'quiet', fields })}
   </div>`
-}
-
-/** The factors of the price. */
-function factors({ pricing: { credits_base: base, multipliers = {} } }: CatalogModel): Markup | '' {
-  const names = Object.entries(multipliers)
-  if (names.length === 0) return ''
-  const rows = names.flatMap(([name, byValue]) =>
-    Object.entries(byValue).map(([value, factor]) => [name, value, `× ${factor}`]),
-  )
-  const columns = ['Parameter', 'Value', { head: 'Factor', kind: 'number' }] as const
-  return html`<details>
-    <summary>How the price is computed: ${base} × ${names.map(([name]) => name).join(' × ')}</summary>
-    ${table({ label: 'Factors of the price', columns, rows })}
-  </details>`
 }
 
 function runForm({ model, keys, filled, problem, credits }: ModelView): Markup {
