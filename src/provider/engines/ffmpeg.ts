@@ -1,12 +1,12 @@
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
+import { execFile } from 'node:child_process'
 import { createRequire } from 'node:module'
 import { createInterface } from 'node:readline'
-import type { Readable } from 'node:stream'
+import { promisify } from 'node:util'
 import { isExecutable } from '../../platform/ffmpeg.ts'
 import { EngineError } from './engine.ts'
 
 const require = createRequire(import.meta.url)
+const execute = promisify(execFile)
 
 export type FfmpegRun = {
   binary: string
@@ -24,41 +24,32 @@ export type FfmpegRun = {
 export async function runFfmpeg({ binary, args, signal, deadlineSeconds, onFrames }: FfmpegRun): Promise<void> {
   signal.throwIfAborted()
   const flags = ['-hide_banner', '-nostdin', '-loglevel', 'error', '-progress', 'pipe:1', '-y']
-  const child = spawn(binary, [...flags, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
-  const closed = once(child, 'close').catch((cause) => {
-    throw new EngineError('ffmpeg cannot be started on the server; video and mp3 need it', { cause })
-  })
-  const stderr = collectTail(child.stderr)
-  const deadline = AbortSignal.timeout(deadlineSeconds * 1000)
-  const stop = AbortSignal.any([signal, deadline])
-  const kill = () => child.kill('SIGKILL')
-  stop.addEventListener('abort', kill)
-  try {
-    const [[code]] = await Promise.all([closed, followProgress(child.stdout, onFrames)])
-    signal.throwIfAborted()
-    if (deadline.aborted) throw new EngineError(`the encoder did not finish within ${deadlineSeconds} s`)
-    if (code !== 0)
-      throw new EngineError('the encoder failed', { cause: new Error(`ffmpeg ended with ${code}: ${stderr()}`) })
-  } finally {
-    stop.removeEventListener('abort', kill)
-    kill()
-    await closed.catch(() => {})
-  }
-}
-
-async function followProgress(stdout: Readable, onFrames: FfmpegRun['onFrames']): Promise<void> {
-  for await (const line of createInterface({ input: stdout })) {
+  const run = execute(binary, [...flags, ...args], { timeout: deadlineSeconds * 1000, killSignal: 'SIGKILL' })
+  // Not by `execute`, which would return before the process has ended.
+  const kill = () => run.child.kill('SIGKILL')
+  signal.addEventListener('abort', kill)
+  createInterface({ input: run.child.stdout! }).on('line', (line) => {
     const [, frames] = /^frame=\s*(\d+)$/.exec(line) ?? []
-    if (frames !== undefined) await onFrames?.(Number(frames))
+    if (frames !== undefined) onFrames?.(Number(frames)).catch(kill)
+  })
+  try {
+    await run.catch((error: unknown) => {
+      signal.throwIfAborted()
+      throw failureOf(error, deadlineSeconds)
+    })
+    signal.throwIfAborted()
+  } finally {
+    signal.removeEventListener('abort', kill)
   }
 }
 
-function collectTail(stderr: Readable): () => string {
-  let tail = ''
-  stderr.setEncoding('utf8').on('data', (chunk: string) => {
-    tail = (tail + chunk).slice(-4096)
-  })
-  return () => tail
+function failureOf(cause: unknown, deadlineSeconds: number): EngineError {
+  const { syscall, code, killed, stderr } = Object(cause)
+  if (syscall !== undefined)
+    return new EngineError('ffmpeg cannot be started on the server; video and mp3 need it', { cause })
+  if (killed && code === null) return new EngineError(`the encoder did not finish within ${deadlineSeconds} s`)
+  const words = `ffmpeg ended with ${code}: ${String(stderr).slice(-4096)}`
+  return new EngineError('the encoder failed', { cause: new Error(words) })
 }
 
 /** Finds the configured or the packaged ffmpeg. Throws an EngineError if there is none. */
