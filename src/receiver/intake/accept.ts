@@ -7,7 +7,7 @@ import { faultOf } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Delivery, MemoryRoom } from '../domain/delivery.ts'
-import { storeDeliveries } from './store.ts'
+import { distinct, storeDeliveries } from './store.ts'
 import { unavailable, type Acceptance } from './webhook-answers.ts'
 
 /** The limit of one statement. More rows save little, and a refused flush takes longer to halve. */
@@ -188,8 +188,7 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
  */
 async function storePart({ db, time, memoryRoom, onStored, storeAgain }: FlushDeps, part: readonly Waiting[]) {
   const byId = Map.groupBy(part, ({ delivery }) => delivery.id)
-  // Sorted by id, so that two flushes cannot deadlock.
-  const rows = [...byId.keys()].sort().flatMap((id) => signedLive(byId.get(id) ?? [])?.delivery ?? [])
+  const rows = distinct(part.map(({ delivery }) => delivery))
   const reserved: Delivery[] = []
   const ids = new Set<string>()
   let stored: Awaited<ReturnType<typeof storeDeliveries>>
@@ -205,7 +204,7 @@ async function storePart({ db, time, memoryRoom, onStored, storeAgain }: FlushDe
   for (const [id, group] of byId) {
     const answer = stored.get(id)
     if (answer === 'undecided') storeAgain(group)
-    // The first sender of a delivery is answered "accepted", even if the key of another sender is stored (signedLive).
+    // The first sender of a delivery is answered "accepted", even if the key of another sender is stored.
     else group.forEach(({ delivery, resolve }, at) => resolve(outcomeOf(delivery, at === 0 && answer === 'new')))
   }
   for (const row of reserved) {
@@ -222,9 +221,4 @@ async function storePart({ db, time, memoryRoom, onStored, storeAgain }: FlushDe
 function outcomeOf({ parsed }: Delivery, isNew: boolean): Acceptance {
   if (!isNew) return 'duplicate'
   return parsed.kind === 'unreadable' ? 'parked' : 'accepted'
-}
-
-/** Selects among arrivals with one id and different keys. A live key wins: only it may sign for live requests. */
-function signedLive(group: readonly Waiting[]): Waiting | undefined {
-  return group.find(({ delivery }) => delivery.environment === 'live') ?? group[0]
 }

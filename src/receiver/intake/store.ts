@@ -8,7 +8,26 @@ import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
 import type { Delivery } from '../domain/delivery.ts'
+import type { SignedEnvironment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
+
+/**
+ * A live key outranks every other, because only it may sign for live requests. A delivery that arrives with several
+ * keys is stored with the first one, or with the first live one: distinct() decides among deliveries that arrive
+ * together, and `takesOver` between a stored one and one that arrives later.
+ */
+const outranks = (key: SignedEnvironment, other: SignedEnvironment) => key === 'live' && other !== 'live'
+const outranksInSql = (key: SQL, other: SQL) => sql`(${key} = 'live' and ${other} <> 'live')`
+
+/** Returns each delivery once, with the key that stands, sorted by id, so that two statements cannot deadlock. */
+export function distinct(deliveries: readonly Delivery[]): Delivery[] {
+  const byId = new Map<string, Delivery>()
+  for (const delivery of deliveries) {
+    const earlier = byId.get(delivery.id)
+    if (!earlier || outranks(delivery.environment, earlier.environment)) byId.set(delivery.id, delivery)
+  }
+  return [...byId.values()].toSorted((a, b) => (a.id < b.id ? -1 : 1))
+}
 
 export type StoreOptions = {
   /** The time that replicas share (time.ts). */
@@ -122,11 +141,12 @@ function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['cla
  * | not parked, or parked as `landing_failed` | takes it over        | does not              |
  * | parked for another reason                | does not             | does not              |
  *
- * Only a live key may sign for live requests. No key makes an unreadable delivery readable.
+ * No key makes an unreadable delivery readable.
  */
 const takesOver = sql`(d.environment <> again.environment and case
   when d.parked_reason = 'key_mismatch' then true
-  when d.parked_reason is null or d.parked_reason = 'landing_failed' then again.environment = 'live'
+  when d.parked_reason is null or d.parked_reason = 'landing_failed'
+    then ${outranksInSql(sql`again.environment`, sql`d.environment`)}
   else false end)`
 
 /**

@@ -6,7 +6,7 @@ import type { Delivery } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
 import { admitAgain, type Quarantined } from '../intake/admit-again.ts'
 import { noteKeyUses } from '../intake/arrival-log.ts'
-import { storeDeliveries } from '../intake/store.ts'
+import { distinct, storeDeliveries } from '../intake/store.ts'
 
 const { id } = quarantine
 
@@ -57,15 +57,6 @@ export async function verifyQuarantine(
     verified.accepted += authentic.length
     verified.refused += rows.length - authentic.length
   }
-}
-
-/** Returns each delivery once, signed with a live key if possible, sorted so that statements cannot deadlock. */
-function distinct(deliveries: readonly Delivery[]): Delivery[] {
-  const isLive = ({ environment }: Delivery) => Number(environment === 'live')
-  const liveLast = deliveries.toSorted((a, b) => isLive(a) - isLive(b))
-  return [...new Map(liveLast.map((delivery) => [delivery.id, delivery])).values()].toSorted((a, b) =>
-    a.id < b.id ? -1 : 1,
-  )
 }
 
 /** Stores authentic deliveries. Tries for 5 s while one is locked, then throws. */
