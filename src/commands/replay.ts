@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { namedItems } from '../receiver/domain/page-limits.ts'
 import type { LandingDeps } from '../receiver/landing/landing-deps.ts'
-import { replayDelivery, type Replay } from '../receiver/landing/replay.ts'
+import { replayDelivery, type Change } from '../receiver/landing/replay.ts'
 import { groupFailures, replayMany, type ReplayedMany } from '../receiver/on-call/replay-many.ts'
 import { countDeliveries } from '../receiver/queries/deliveries.ts'
 import { deliveryFiltersSchema, type DeliveryFilters } from '../receiver/queries/filters.ts'
@@ -69,14 +69,14 @@ async function replayFiltered(
   const all = nothing()
   do {
     const cursor = all.next_cursor ?? undefined
-    const { failed, next_cursor, ...replay } = await replayMany(deps, {
+    const { replayed, changes, failed, next_cursor } = await replayMany(deps, {
       filters,
       dryRun,
       cursor,
       limit: 1000,
       signal: interrupted,
     })
-    add(all, replay)
+    add(all, replayed, changes)
     all.failed.push(...failed)
     all.next_cursor = next_cursor
     if (next_cursor !== null) process.stderr.write(`${all.replayed + all.failed.length} of ${count}\n`)
@@ -90,7 +90,7 @@ function nothing(): Replayed {
   return { replayed: 0, changed: 0, bytes: 0, changes: [], failed: [], next_cursor: null }
 }
 
-function add(all: Replayed, { replayed, changes }: Replay): void {
+function add(all: Replayed, replayed: number, changes: readonly Change[]): void {
   all.replayed += replayed
   all.changed += changes.length
   for (const change of changes) {
@@ -108,9 +108,9 @@ async function replayEach(
   const all = nothing()
   for (const id of ids) {
     if (interrupted.aborted) break
-    const replay = await replayDelivery(deps, id.toLowerCase(), { dryRun })
-    if (!replay) all.failed.push({ delivery_id: id, message: 'delivery not found' })
-    if (replay) add(all, replay)
+    const changes = await replayDelivery(deps, id.toLowerCase(), { dryRun })
+    if (changes) add(all, 1, changes)
+    else all.failed.push({ delivery_id: id, message: 'delivery not found' })
   }
   return all
 }

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import type { Detail } from '../../platform/pages/audit.ts'
 import { faultOf, postgresMessage } from '../../platform/postgres/errors.ts'
-import { replayDelivery, type Replay } from '../landing/replay.ts'
+import { replayDelivery } from '../landing/replay.ts'
 import { replayMany, type ReplayedMany } from '../on-call/replay-many.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { countDeliveries, deliverySchema, listDeliveries } from '../queries/deliveries.ts'
@@ -76,7 +76,10 @@ function replayOne(deps: ReceiverDeps): Operation {
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
       const body = await readBody(req, res, replayBodySchema)
-      const work = () => replayDelivery(deps.landing, id, { dryRun: body.dry_run }).catch(answerFailure)
+      const work = async () => {
+        const changes = await replayDelivery(deps.landing, id, { dryRun: body.dry_run }).catch(answerFailure)
+        return changes && { replayed: 1, changes }
+      }
       const replay = await (body.dry_run
         ? work()
         : auditedCall(deps, req, { action: 'replay', target: id, detailOf: (done) => done && countsOf(done), work }))
@@ -96,7 +99,7 @@ function answerFailure(error: unknown): never {
 }
 
 /** Returns the part of a replay that the audit log records. */
-function countsOf({ replayed, changes }: Replay): Detail {
+function countsOf({ replayed, changes }: Pick<ReplayedMany, 'replayed' | 'changes'>): Detail {
   return { replayed, changed: changes.length }
 }
 

@@ -28,28 +28,26 @@ const changeSchema = z.object({
 /** The rows that a landing has written. */
 export type Change = z.infer<typeof changeSchema>
 
-export type Replay = { replayed: number; changes: Change[] }
-
 /**
- * Processes a stored delivery again. Landing it again changes nothing that already stands. A dry run does the same,
- * including triggers, and rolls it back, so its changes, or its error, are those of a replay. Undefined for an unknown
- * delivery.
+ * Processes a stored delivery again, and returns its changes; undefined for an unknown delivery. Landing it again changes
+ * nothing that already stands. A dry run does the same, including triggers, and rolls it back, so its changes, or its
+ * error, are those of a replay.
  */
 export async function replayDelivery(
   deps: LandingDeps,
   id: string,
   { dryRun }: { dryRun: boolean },
-): Promise<Replay | undefined> {
+): Promise<Change[] | undefined> {
   const delivery = await load(deps.db, id)
   if (!delivery) return undefined
   const parsed = parseBody(sourceOf(deps.keys(), delivery.sourceName), delivery.body)
   // It stays parked, since this version cannot parse it either.
-  if (parsed.kind === 'unreadable') return { replayed: 1, changes: [] }
+  if (parsed.kind === 'unreadable') return []
   if (!dryRun) await joinSubmitOf(deps, delivery, parsed.jobId)
   if (parsed.kind === 'hint') {
     // It changes no result, only when the request is polled.
     if (!dryRun) await applyHint(deps, delivery, parsed)
-    return { replayed: 1, changes: [] }
+    return []
   }
   const landing = landingOfDelivery(delivery, parsed.report, deps.mediaHosts)
   for (let tries = 1; ; tries += 1) {
@@ -72,7 +70,7 @@ export async function replayDelivery(
     // A delivery that would be parked, or flagged, as it is already, is left as it is.
     const { parkedReason, flags } = delivery
     const isKnown = change.outcome === (parkedReason ?? flags.find((flag) => flag === 'contradiction'))
-    return { replayed: 1, changes: change.outcome === 'no_effect' || isKnown ? [] : [change] }
+    return change.outcome === 'no_effect' || isKnown ? [] : [change]
   }
 }
 

@@ -1,7 +1,7 @@
 import { faultOf, postgresMessage } from '../../platform/postgres/errors.ts'
 import { maxPageItems, namedItems } from '../domain/page-limits.ts'
 import type { LandingDeps } from '../landing/landing-deps.ts'
-import { replayDelivery, type Change, type Replay } from '../landing/replay.ts'
+import { replayDelivery, type Change } from '../landing/replay.ts'
 import { listDeliveryPlaces } from '../queries/deliveries.ts'
 import type { DeliveryFilters } from '../queries/filters.ts'
 
@@ -15,7 +15,13 @@ export type ReplayMany = {
   signal: AbortSignal
 }
 
-export type ReplayedMany = Replay & { failed: { delivery_id: string; message: string }[]; next_cursor: string | null }
+export type ReplayedMany = {
+  /** How many deliveries were replayed. */
+  replayed: number
+  changes: Change[]
+  failed: { delivery_id: string; message: string }[]
+  next_cursor: string | null
+}
 
 /** Few, because landing of new deliveries comes first. */
 const replaysAtOnce = 4
@@ -56,9 +62,9 @@ async function replayInto(
   { id, dryRun, all }: { id: string; dryRun: boolean; all: ReplayedMany },
 ): Promise<Change[]> {
   try {
-    const replay = await replayDelivery(deps, id, { dryRun })
-    all.replayed += replay?.replayed ?? 0
-    return replay?.changes ?? []
+    const changes = await replayDelivery(deps, id, { dryRun })
+    if (changes) all.replayed += 1
+    return changes ?? []
   } catch (error) {
     const fault = faultOf(error)
     if (fault === 'server') throw error

@@ -115,8 +115,7 @@ function startSequence(world: World) {
     const ids = [...acknowledged.keys()]
     const id = ids[at % ids.length]
     if (id === undefined) return
-    const replayed = await replayDelivery(receiver, id, { dryRun })
-    assert.equal(replayed?.replayed, 1)
+    assert.ok(await replayDelivery(receiver, id, { dryRun }))
     if (dryRun) assert.deepEqual(await take(world), before, 'a dry run changed something')
   }
 
