@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 
 /**
  * The deliveries that still wait after a flush, counted in flushes of its size and averaged. Below the first number no
- * background role rests, from the second on all rest fully.
+ * background role gives way, from the second on all give way fully.
  */
 const calmFlushes = 0.5
 const fullFlushes = 3
@@ -11,24 +11,24 @@ const memory = 0.8
 /** After this long without a flush there is no pressure. */
 const forgetAfterMs = 200
 /**
- * Under full pressure a background role rests this many times as long as it worked, which leaves it a tenth of the
+ * Under full pressure a background role pauses this many times as long as it worked, which leaves it a tenth of the
  * time.
  */
-const maxRestFactor = 9
-const maxRestMs = 2000
+const maxPauseFactor = 9
+const maxPauseMs = 2000
 
 export type Pressure = {
   /** Records the size of a flush, and the number of deliveries still waiting after it. */
   note: (flush: { deliveries: number; left: number }) => void
   /**
-   * Rests after background work, if there is pressure. A flush takes all deliveries that arrived during the previous
+   * Pauses after background work, if there is pressure. A flush takes all deliveries that arrived during the previous
    * one, so while none is left waiting, acknowledging keeps up, even with slow commits. The more are left, the longer
-   * the rest. The size of a flush does not matter, since rows in one statement cost little.
+   * the pause. The size of a flush does not matter, since rows in one statement cost little.
    */
-  rest: (workedMs: number, signal: AbortSignal, mustGoOn?: () => boolean) => Promise<void>
+  giveWay: (workedMs: number, signal: AbortSignal, mustGoOn?: () => boolean) => Promise<void>
   /**
-   * Runs a round of background work and rests after it. Roles that would lose data pass `mustGoOn`, which ends the
-   * rest.
+   * Runs a round of background work and gives way after it. Roles that would lose data pass `mustGoOn`, which ends the
+   * pause.
    */
   paced: <T>(round: () => Promise<T>, signal: AbortSignal, mustGoOn?: () => boolean) => Promise<T>
 }
@@ -38,15 +38,15 @@ export function createPressure(): Pressure {
   let flushesLeft = 0
   let notedAt = -Infinity
 
-  const restFactor = () => {
+  const pauseFactor = () => {
     if (performance.now() - notedAt > forgetAfterMs) return 0
     const pressing = (flushesLeft - calmFlushes) / (fullFlushes - calmFlushes)
-    return Math.min(1, Math.max(0, pressing)) * maxRestFactor
+    return Math.min(1, Math.max(0, pressing)) * maxPauseFactor
   }
 
-  const rest: Pressure['rest'] = async (workedMs, signal, mustGoOn = () => false) => {
+  const giveWay: Pressure['giveWay'] = async (workedMs, signal, mustGoOn = () => false) => {
     const started = performance.now()
-    const left = () => Math.min(maxRestMs, workedMs * restFactor()) - (performance.now() - started)
+    const left = () => Math.min(maxPauseMs, workedMs * pauseFactor()) - (performance.now() - started)
     while (left() > 0 && !signal.aborted && !mustGoOn()) {
       await delay(Math.min(Math.max(1, left()), forgetAfterMs / 2), undefined, { signal }).catch(() => {})
     }
@@ -60,11 +60,11 @@ export function createPressure(): Pressure {
       flushesLeft = isForgotten ? newest : flushesLeft * memory + newest * (1 - memory)
       notedAt = performance.now()
     },
-    rest,
+    giveWay,
     paced: async (round, signal, mustGoOn) => {
       const started = performance.now()
       const result = await round()
-      await rest(performance.now() - started, signal, mustGoOn)
+      await giveWay(performance.now() - started, signal, mustGoOn)
       return result
     },
   }

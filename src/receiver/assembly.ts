@@ -148,33 +148,33 @@ function openPools({ databaseUrl: url, databasePoolSize }: ReceiverSettings) {
     statementSeconds: flushSeconds,
     silenceSeconds: flushSeconds + 1,
   })
-  const landing = createPool({ url, max: share.landing, keepsPlans: true })
-  const polls = share.polls === 0 ? landing : createPool({ url, max: share.polls, keepsPlans: true })
+  const handOver = createPool({ url, max: share.handOver, keepsPlans: true })
+  const polls = share.polls === 0 ? handOver : createPool({ url, max: share.polls, keepsPlans: true })
   const others = createPool({ url, max: share.others })
   return {
     accept,
-    landing,
-    /** For polls: their claims, calls and landings. A pool of fewer than 8 shares the connections of landing. */
+    handOver,
+    /** For polls: their claims, calls and landings. A pool of fewer than 8 shares the connections of the hand-over. */
     polls,
     others,
     close: async () => {
-      const all = new Set([accept, landing, polls, others])
+      const all = new Set([accept, handOver, polls, others])
       await Promise.all([...all].map((pool) => pool.close()))
     },
   }
 }
 
 /**
- * Divides the connections. `poolSize` is at least 3. Landing has at most three, since createBatches() in
+ * Divides the connections. `poolSize` is at least 3. The hand-over has at most three, since createBatches() in
  * landing/batches.ts writes at most three batches at a time. Claims from the inbox and renewals of their leases use the
  * same connections, after the batches before them: deliveries claimed sooner would only wait here, and a renewal has
  * half of its lease left.
  */
 function connectionsOf(poolSize: number) {
   const accept = poolSize < 5 ? 1 : 2
-  const landing = poolSize < 5 ? 1 : poolSize < 8 ? 2 : 3
+  const handOver = poolSize < 5 ? 1 : poolSize < 8 ? 2 : 3
   const polls = poolSize < 8 ? 0 : poolSize < 10 ? 1 : 2
-  return { accept, landing, polls, others: poolSize - accept - landing - polls }
+  return { accept, handOver, polls, others: poolSize - accept - handOver - polls }
 }
 
 /** Calls to the provider: results and submits, within the keys' quota. */
@@ -197,32 +197,32 @@ function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fe
 }
 
 /** The dependencies of landing, and the deliveries that this process holds until they have landed. */
-function openLanding(base: Base, { rest }: Pressure): { landing: LandingDeps; handOver: HandOver } {
+function openLanding(base: Base, { giveWay }: Pressure): { landingDeps: LandingDeps; handOver: HandOver } {
   const { settings, pools, db, keys, clock, time, logger, metrics, traces, roles, prepared, stopping } = base
   const wakePoller = (keyName: string) => roles.wakePoller(keyName)
   const join = (joining: Joining) => joinSubmit({ db, keys, time, logger }, joining)
-  const onProcessed: LandingDeps['onProcessed'] = ({ landing, outcome, receivedAt }) => {
+  const onProcessed: LandingDeps['onProcessed'] = ({ report, outcome, receivedAt }) => {
     if (outcome !== 'landed') return
     roles.wake('feed')
-    const { status, via, source_name, key_name, media_complete } = landing
+    const { status, via, source_name, key_name, media_complete } = report
     if (!media_complete) wakePoller(key_name)
     metrics.landed.inc({ status, source: via === 'poll' ? 'reconciler' : 'webhook', ...sourceLabel(source_name) })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
   }
   const { mediaHosts } = settings
   // For replays, with the connections of all others. The hand-over and the polls have their own.
-  const landing = { db, keys, mediaHosts, time, logger, onProcessed, onHint: wakePoller, traces, join }
+  const landingDeps = { db, keys, mediaHosts, time, logger, onProcessed, onHint: wakePoller, traces, join }
   const wakeInbox = () => roles.wake('inbox')
   const isPrepared = prepared.isDone
   const handOver = createHandOver({
-    ...landing,
-    db: pools.landing.db,
-    rest,
+    ...landingDeps,
+    db: pools.handOver.db,
+    giveWay,
     wakeInbox,
     isPrepared,
     signal: stopping.signal,
   })
-  return { landing, handOver }
+  return { landingDeps, handOver }
 }
 
 /** The logs that are written after the answers: arrivals and the quarantine. */

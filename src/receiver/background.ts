@@ -95,13 +95,13 @@ export function startBackground(deps: BackgroundDeps) {
   }
 }
 
-function pollingDeps({ landing, clock, pools, settings, fetcher, cut, awaited }: BackgroundDeps) {
+function pollingDeps({ landingDeps, clock, pools, settings, fetcher, cut, awaited }: BackgroundDeps) {
   const { db } = pools.polls
   const { stuckAfterSeconds } = settings
-  const setAside = createSetAside({ ...landing, clock })
-  const leases = createPollKeeper({ ...landing, db })
+  const setAside = createSetAside({ ...landingDeps, clock })
+  const leases = createPollKeeper({ ...landingDeps, db })
   const waiting = { awaited: awaited.ids, setAside, leases }
-  return { ...landing, clock, db, ...waiting, fetchResult: fetcher, cut: cut.signal, stuckAfterSeconds }
+  return { ...landingDeps, clock, db, ...waiting, fetchResult: fetcher, cut: cut.signal, stuckAfterSeconds }
 }
 
 /** Starts the roles of the core. They begin once the receiver is prepared and end with the signal. */

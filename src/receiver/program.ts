@@ -31,7 +31,7 @@ import { openTraces } from './traces/traces.ts'
  *   sources/generation-queue/source.ts  verifies the signature (wire/signature.ts); to-report.ts parses the body
  *   domain/delivery.ts                  makes the delivery, with an id that is the same whenever it comes again
  *   intake/accept.ts                    gathers deliveries into a batch to store
- *   landing/hand-over.ts                reserves room for each: row-to-write.ts makes its row, in-flight.ts keeps it
+ *   landing/hand-over.ts                reserves room for each: in-flight.ts keeps it with its report-to-land.ts
  *   intake/store.ts                     stores the batch and its places in the inbox, in one statement
  *   landing/hand-over.ts                makes the stored deliveries ready to land
  *   intake/webhook-answers.ts           answers
@@ -91,7 +91,7 @@ export type ReceiverDeps = Pick<
   | 'submitter'
   | 'providerReads'
   | 'cancel'
-  | 'landing'
+  | 'landingDeps'
   | 'roles'
   | 'awaited'
 > & {

@@ -166,8 +166,8 @@ describeOnPackaged('ops/roles.sql', () => {
           await owner`insert into mediadock.requests (request_id, key_name, tracked_at) values (${tracked}, 'live', now() - interval '1 hour')`
           expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 1 })
           const [delivery] = await owner`select id from mediadock.deliveries where webhook_id = ${webhookId}`
-          expect(await replayDelivery(receiver.deps.landing, delivery?.['id'], { dryRun: true })).toBeDefined()
-          expect(await replayDelivery(receiver.deps.landing, delivery?.['id'], { dryRun: false })).toBeDefined()
+          expect(await replayDelivery(receiver.deps.landingDeps, delivery?.['id'], { dryRun: true })).toBeDefined()
+          expect(await replayDelivery(receiver.deps.landingDeps, delivery?.['id'], { dryRun: false })).toBeDefined()
           for (const page of [
             '',
             'deliveries',

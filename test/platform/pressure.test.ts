@@ -33,7 +33,7 @@ it('a burst is over as soon as flushes take all waiting deliveries', async () =>
   pressure.note({ deliveries: 1, left: 5000 })
   for (let flush = 0; flush < 10; flush += 1) pressure.note({ deliveries: 256, left: 0 })
   let rested = false
-  void pressure.rest(1000, new AbortController().signal).then(() => (rested = true))
+  void pressure.giveWay(1000, new AbortController().signal).then(() => (rested = true))
   await setImmediate()
   expect(rested).toBe(true)
 })

@@ -17,7 +17,7 @@ export type Round = { claimed: number; parked: number; landed: number; failed: n
 export function testHandOver(deps: LandingDeps & { clock: () => Date }): HandOver {
   return createHandOver({
     ...deps,
-    rest: async () => {},
+    giveWay: async () => {},
     wakeInbox: () => {},
     isPrepared: () => true,
     signal: new AbortController().signal,

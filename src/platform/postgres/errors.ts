@@ -12,19 +12,19 @@ const aboutTheServer = /^(?:08|25|40|53|57|58|XX|F0)/
 /**
  * Why work on rows failed:
  *
- * - `refused`: Postgres refuses one of its rows, and would refuse it again. The other rows usually succeed without that
+ * - `row`: Postgres refuses one of its rows, and would refuse it again. The other rows usually succeed without that
  *   row. A missing grant counts too, although it refuses them all.
  * - `locked`: another transaction has locked one of its rows. It may succeed later.
  * - `server`: the server, the connection, the commit, or an error of this process. No row is known to be at fault.
  */
-export type Fault = 'refused' | 'locked' | 'server'
+export type Fault = 'row' | 'locked' | 'server'
 
 export function faultOf(error: unknown): Fault {
   const refusal = refusalOf(error)
   // The NOTIFY queue filled up between the guard of the statement and its commit. The next try does not notify.
   const isOfCommit = refusal?.routine === 'PreCommit_Notify' || waitedToCommit(error)
   if (refusal === undefined || isOfCommit || aboutTheServer.test(refusal.code)) return 'server'
-  return metALock(error) ? 'locked' : 'refused'
+  return metALock(error) ? 'locked' : 'row'
 }
 
 /** True if a value (22), a constraint (23) or a limit of Postgres (54) caused the refusal. */

@@ -77,7 +77,7 @@ function replayOne(deps: ReceiverDeps): Operation {
       const id = uuidParam(req, 'id')
       const body = await readBody(req, res, replayBodySchema)
       const work = async () => {
-        const changes = await replayDelivery(deps.landing, id, { dryRun: body.dry_run }).catch(answerFailure)
+        const changes = await replayDelivery(deps.landingDeps, id, { dryRun: body.dry_run }).catch(answerFailure)
         return changes && { replayed: 1, changes }
       }
       const replay = await (body.dry_run
@@ -122,14 +122,20 @@ function replayFiltered(deps: ReceiverDeps): Operation {
       if (Object.keys(filters).length === 0)
         throw new InvalidFilterError('filter', 'must contain at least one parameter: an empty filter replays nothing')
       if (body.cursor !== undefined) decodeCursor(body.cursor, 'uuid')
-      const { db, logger, landing, signal } = deps
+      const { db, logger, landingDeps, signal } = deps
       const count = await countDeliveries(db, filters)
       const stop = AbortSignal.any([signal, gone(res)])
       // The client receives the count while the replay is still running.
       res.type('json').write(`{"count":${count},`)
       try {
         const work = () =>
-          replayMany(landing, { filters, dryRun: body.dry_run, cursor: body.cursor, limit: maxReplays, signal: stop })
+          replayMany(landingDeps, {
+            filters,
+            dryRun: body.dry_run,
+            cursor: body.cursor,
+            limit: maxReplays,
+            signal: stop,
+          })
         const target = filtersAsTarget(filters)
         const detailOf = (done: ReplayedMany) => ({ ...countsOf(done), failed: done.failed.length })
         const replay = await (body.dry_run

@@ -160,7 +160,7 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
     } catch (error) {
       refusals += 1
       const isWorthHalving = isAnyStored || refusals <= maxRefusals
-      if (part.length > 1 && isWorthHalving && faultOf(error) === 'refused') {
+      if (part.length > 1 && isWorthHalving && faultOf(error) === 'row') {
         const half = Math.ceil(part.length / 2)
         parts.push(part.slice(half), part.slice(0, half))
         continue

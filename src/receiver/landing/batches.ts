@@ -9,8 +9,8 @@ import { landInParts } from './land-in-parts.ts'
 import { deadlineMs, returnFailed, returnFlood, type BatchDeps } from './returning.ts'
 
 export type BatchesDeps = BatchDeps & {
-  /** Rests after work of this duration, if acknowledging needs the machine. */
-  rest: (workedMs: number, signal: AbortSignal) => Promise<void>
+  /** Pauses after work of this duration, if acknowledging needs the machine. */
+  giveWay: (workedMs: number, signal: AbortSignal) => Promise<void>
 }
 
 export type Batches = {
@@ -70,7 +70,7 @@ export function createBatches(deps: BatchesDeps): Batches {
     lane.writing += 1
     try {
       const [isLanded] = await Promise.all([landOrReturn(lane, batch), flood.length > 0 && returnFlood(deps, flood)])
-      if (isLanded) await deps.rest(performance.now() - startedMs, signal)
+      if (isLanded) await deps.giveWay(performance.now() - startedMs, signal)
       else await delay(jitteredPauseMs(lane.failures, failurePause, Math.random), undefined, { signal }).catch(() => {})
     } finally {
       lane.writing -= 1

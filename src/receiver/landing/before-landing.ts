@@ -5,7 +5,7 @@ import type { Claimed } from './claimed.ts'
 import { applyHint } from './hint.ts'
 import { park, returnClaims, retryOrPark } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { returnPauseMs, unlessRefused } from './returning.ts'
+import { returnPauseMs, writeOrExpire } from './returning.ts'
 
 /**
  * Handles a claimed delivery that is not simply a report: ends the submit that the URL of its webhook names, applies
@@ -30,7 +30,7 @@ async function parkUnreadable(deps: LandingDeps, claimed: Claimed, reason: Unrea
   const { db, time, logger } = deps
   const detail = reason === 'unknown_source' ? 'the source is not in SOURCES_FILE' : 'not a notification'
   const parking = park(db, { claimed, reason, detail, now: time() })
-  if ((await unlessRefused(deps, claimed, parking)) !== true) return
+  if ((await writeOrExpire(deps, claimed, parking)) !== true) return
   logger.info(
     { delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason },
     'delivery parked: it is authentic but not usable, see /parked',
@@ -51,7 +51,7 @@ async function applyClaimedHint(deps: LandingDeps, claimed: Claimed, hint: Hint)
       await returnClaims(db, [{ ...claimed, pauseMs }], { now: time(), trouble: 'a lock of another transaction' })
     } else {
       const failure = { claimed, reason: 'landing_failed' as const, detail: postgresMessage(error), now: time() }
-      await unlessRefused(deps, claimed, retryOrPark(db, failure))
+      await writeOrExpire(deps, claimed, retryOrPark(db, failure))
     }
   }
 }

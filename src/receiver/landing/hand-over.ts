@@ -9,11 +9,11 @@ import { claimedOnce } from './claimed.ts'
 import { createInFlight } from './in-flight.ts'
 import { claim, inboxLeaseSeconds, renew, retryOrPark, type ClaimedWithBody } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { unlessRefused } from './returning.ts'
-import { landingOfDelivery } from './row-to-write.ts'
+import { deliveredReport } from './report-to-land.ts'
+import { writeOrExpire } from './returning.ts'
 
 type HandOverDeps = LandingDeps &
-  Pick<BatchesDeps, 'rest' | 'signal'> & {
+  Pick<BatchesDeps, 'giveWay' | 'signal'> & {
     /** False while the schema is older than this version: accepted deliveries then stay in the inbox. */
     isPrepared: () => boolean
     /** Called when a round of claiming had no room, and there is room again. */
@@ -42,9 +42,9 @@ export function createHandOver(deps: HandOverDeps): HandOver {
   const inFlight = createInFlight(deps)
   const { wake: wakeBatches, isBehind, idle } = createBatches({ ...deps, inFlight })
 
-  const addClaimed = ({ body, ...claimed }: ClaimedWithBody, report: Report, claimedAtMs: number): void => {
-    const landing = landingOfDelivery(claimed, report, deps.mediaHosts)
-    inFlight.addClaimed({ claimed, landing, bodyBytes: body.length, claimedAtMs })
+  const addClaimed = ({ body, ...claimed }: ClaimedWithBody, parsed: Report, claimedAtMs: number): void => {
+    const report = deliveredReport(claimed, parsed, deps.mediaHosts)
+    inFlight.addClaimed({ claimed, report, bodyBytes: body.length, claimedAtMs })
     wakeBatches()
   }
 
@@ -55,8 +55,8 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       if (signal.aborted || !isPrepared() || parsed.kind !== 'report') return false
       if (!isLandedFromMemory(keys(), delivery) || !inFlight.mayReserve(delivery)) return false
       const claimed = claimedOnce(delivery)
-      const landing = landingOfDelivery(claimed, parsed.report, deps.mediaHosts)
-      inFlight.reserve({ claimed, landing, bodyBytes: body.length, claimedAtMs: nowMs() })
+      const report = deliveredReport(claimed, parsed.report, deps.mediaHosts)
+      inFlight.reserve({ claimed, report, bodyBytes: body.length, claimedAtMs: nowMs() })
       return true
     },
     makeReady: ({ id }) => {
@@ -109,7 +109,7 @@ async function claimInto(
       logger.error({ err: error, delivery_id: row.deliveryId }, 'internal error: a claimed delivery could not be read')
       const detail = 'internal error: a claimed delivery could not be read (see the log)'
       const failure = { claimed: row, reason: 'landing_failed' as const, detail, now: time() }
-      await unlessRefused(deps, row, retryOrPark(db, failure))
+      await writeOrExpire(deps, row, retryOrPark(db, failure))
     }
   }
   // These need statements before they land, or instead. Meanwhile the rows added above land and are renewed.

@@ -6,7 +6,7 @@ import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import type { StoredDelivery } from './row-to-write.ts'
+import type { StoredDelivery } from './report-to-land.ts'
 import { landingLockWaitMs } from './two-statements.ts'
 import { hasTooManyParked } from './whole-sql.ts'
 

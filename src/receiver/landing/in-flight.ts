@@ -1,6 +1,6 @@
 import { createShares, type Amount } from '../../platform/fair-share.ts'
 import type { Claimed } from './claimed.ts'
-import { estimateBytes, rowBytes, type Landing } from './row-to-write.ts'
+import { estimateBytes, rowBytes, type ReportToLand } from './report-to-land.ts'
 
 /** The memory for deliveries in flight. Stored and claimed ones have separate room. */
 const roomForStored = { rows: 1250, bytes: 10 * 1024 * 1024 }
@@ -17,7 +17,7 @@ const maxBatchBytes = 8 * 1024 * 1024
 const maxOfRequest = 4
 
 /**
- * A delivery that this process is landing, with its claim and the row to write. It is in one of these modes:
+ * A delivery that this process is landing, with its claim and the report that it carries. It is in one of these modes:
  *
  * - RESERVED: it has room, and is being stored with its claim. A delivery claimed from the inbox is READY at once.
  * - READY: it waits for a batch.
@@ -32,7 +32,7 @@ export type DeliveryInFlight = {
   lane: LaneName
   /** In READY, a newer claim replaces this and the next two. */
   claimed: Claimed
-  landing: Landing
+  report: ReportToLand
   claimedAtMs: number
   freeRoom: () => void
 }
@@ -49,7 +49,7 @@ export type Returned = { one: DeliveryInFlight; pauseMs: number }
 /** A batch to write, and deliveries to return because too many of their request wait. */
 export type Taken = { batch: DeliveryInFlight[]; flood: Returned[] }
 
-type Added = Pick<DeliveryInFlight, 'claimed' | 'landing' | 'claimedAtMs'> & { bodyBytes: number }
+type Added = Pick<DeliveryInFlight, 'claimed' | 'report' | 'claimedAtMs'> & { bodyBytes: number }
 
 export type InFlight = ReturnType<typeof createInFlight>
 
@@ -120,8 +120,8 @@ export function createInFlight({
       if (!before) return add('READY', delivery)
       // Its lease ended while it waited, and the newer claim replaces the old one. A RESERVED or LANDING one stays as
       // it is, and the newer claim expires.
-      const { claimed, landing, claimedAtMs } = delivery
-      if (before.mode === 'READY') Object.assign(before, { claimed, landing, claimedAtMs })
+      const { claimed, report, claimedAtMs } = delivery
+      if (before.mode === 'READY') Object.assign(before, { claimed, report, claimedAtMs })
     },
     /**
      * Takes the next batch of a lane: one delivery per request, the one that came into memory first. Two batches with
@@ -132,18 +132,18 @@ export function createInFlight({
       const batch: DeliveryInFlight[] = []
       const flood: Returned[] = []
       const inOtherBatch = new Set<string>()
-      for (const one of deliveries.values()) if (one.mode === 'LANDING') inOtherBatch.add(one.landing.request_id)
+      for (const one of deliveries.values()) if (one.mode === 'LANDING') inOtherBatch.add(one.report.request_id)
       const places = new Map<string, number>()
       let bytes = 0
       for (const one of deliveries.values()) {
         if (one.mode !== 'READY' || one.lane !== lane) continue
-        const { request_id: requestId } = one.landing
+        const { request_id: requestId } = one.report
         const place = places.get(requestId) ?? 0
         places.set(requestId, place + 1)
         if (place >= maxOfRequest) {
           flood.push({ one, pauseMs: Math.min(Math.floor(place / maxOfRequest), 300) * 1000 })
         } else if (place === 0 && batch.length < maxRows && bytes < maxBatchBytes && !inOtherBatch.has(requestId)) {
-          bytes += estimateBytes(one.landing)
+          bytes += estimateBytes(one.report)
           one.mode = 'LANDING'
           batch.push(one)
         }

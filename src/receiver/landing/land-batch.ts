@@ -5,9 +5,9 @@ import type { LandingDeps } from './landing-deps.ts'
 import type { BatchDeps } from './returning.ts'
 import { landingLockWaitMs, landUntilFailure, type LandingOutcome } from './two-statements.ts'
 
-/** `open`: the deliveries that a failed statement has not landed. */
+/** `unlanded`: the deliveries that a failed statement has not landed. */
 export type Failed = {
-  open: DeliveryInFlight[]
+  unlanded: DeliveryInFlight[]
   isAnyLanded: boolean
   error: unknown
   waitMs: number
@@ -25,42 +25,42 @@ export async function landBatch(
 ): Promise<Failed | undefined> {
   const startedMs = performance.now()
   const at = { now: deps.time(), environments: environmentsOf(deps.keys()), waitMs }
-  const landings = batch.map(({ landing }) => landing)
-  const { outcomes, failure } = await landUntilFailure(deps.db, landings, at)
-  const open: DeliveryInFlight[] = []
+  const reports = batch.map(({ report }) => report)
+  const { outcomes, failure } = await landUntilFailure(deps.db, reports, at)
+  const unlanded: DeliveryInFlight[] = []
   for (const one of batch) {
-    const outcome = outcomes.get(one.landing.request_id) ?? 'raced'
+    const outcome = outcomes.get(one.report.request_id) ?? 'raced'
     // Outcomes that the short statement committed are final, also if a later statement failed.
     if (failure && outcome === 'raced') {
-      open.push(one)
+      unlanded.push(one)
       continue
     }
     deps.inFlight.release(one)
-    report(deps, one, outcome, startedMs)
+    recordOutcome(deps, one, outcome, startedMs)
   }
-  return failure && { open, isAnyLanded: open.length < batch.length, ...failure, waitMs, startedMs }
+  return failure && { unlanded, isAnyLanded: unlanded.length < batch.length, ...failure, waitMs, startedMs }
 }
 
-/** Reports the outcome of a landing to the log, the metrics and the traces. */
-function report(deps: LandingDeps, one: DeliveryInFlight, outcome: LandingOutcome, startedMs: number): void {
-  const { claimed, landing } = one
+/** Writes the outcome of a landing to the log, the metrics and the traces. */
+function recordOutcome(deps: LandingDeps, one: DeliveryInFlight, outcome: LandingOutcome, startedMs: number): void {
+  const { claimed, report } = one
   // The line of the arrival is enough for a landing at the first try. A raced delivery is due again.
   const isAtFirstTry = outcome === 'landed' && claimed.claims === 1 && claimed.failures === 0
   if (!isAtFirstTry && outcome !== 'raced') {
-    const { status, media, media_complete } = landing
+    const { status, media, media_complete } = report
     const result = { status, outcome, media: media.length, media_complete }
     deps.logger.info({ ...idsOf(deps, one), ...result }, 'delivery processed')
   }
-  deps.onProcessed({ landing, outcome, receivedAt: claimed.receivedAt })
+  deps.onProcessed({ report, outcome, receivedAt: claimed.receivedAt })
   trace(deps, one, startedMs, { outcome })
 }
 
 /** Returns the ids of a delivery for the log. */
-export function idsOf({ traces }: LandingDeps, { claimed, landing }: DeliveryInFlight) {
+export function idsOf({ traces }: LandingDeps, { claimed, report }: DeliveryInFlight) {
   return {
     delivery_id: claimed.deliveryId,
     webhook_id: claimed.webhookId,
-    request_id: landing.request_id,
+    request_id: report.request_id,
     trace_id: loggedTraceId(claimed, traces),
   }
 }
@@ -70,11 +70,11 @@ type TraceEnd = { outcome: LandingOutcome } | { outcome: 'failed'; failure: stri
 
 export function trace(
   { traces }: LandingDeps,
-  { claimed, landing }: DeliveryInFlight,
+  { claimed, report }: DeliveryInFlight,
   startedMs: number,
   end: TraceEnd,
 ): void {
-  const { request_id: requestId, status, media } = landing
+  const { request_id: requestId, status, media } = report
   const ms = performance.now() - startedMs
   traces?.landed(claimed, { requestId, webhookId: claimed.webhookId, status, media: media.length, ms, ...end })
 }

@@ -3,7 +3,7 @@ import type { DeliveryInFlight } from './in-flight.ts'
 import { retryOrPark } from './inbox.ts'
 import { idsOf, landBatch, trace, type Failed } from './land-batch.ts'
 import { lockedRequests } from './locked-requests.ts'
-import { returnPauseMs, returnToInbox, unlessRefused, type BatchDeps } from './returning.ts'
+import { returnPauseMs, returnToInbox, writeOrExpire, type BatchDeps } from './returning.ts'
 
 /* Handles deliveries that Postgres refuses to land, or whose rows another transaction locks. */
 
@@ -33,28 +33,28 @@ export async function landInParts(deps: BatchDeps, first: Failed): Promise<void>
     const failed = await landBatch(deps, deliveries, waitMs)
     isAnyLanded ||= !failed || failed.isAnyLanded
     if (!failed) continue
-    if (faultOf(failed.error) === 'refused') refusals += 1
+    if (faultOf(failed.error) === 'row') refusals += 1
     if (!isAnyLanded && refusals > maxRefusals) throw failed.error
     parts.push(...(await partsOf(deps, failed)))
   }
 }
 
 /** Returns the parts in which to land the deliveries, the first one last. Puts off what cannot land now. */
-async function partsOf(deps: BatchDeps, { open, error, waitMs, startedMs }: Failed): Promise<Part[]> {
-  const [first] = open
+async function partsOf(deps: BatchDeps, { unlanded, error, waitMs, startedMs }: Failed): Promise<Part[]> {
+  const [first] = unlanded
   if (first === undefined) return []
-  const isAlone = open.length === 1
+  const isAlone = unlanded.length === 1
   const fault = faultOf(error)
   if (isAlone || fault === 'server') {
     const failure = databaseCodeOf(error) ?? 'failed'
-    for (const one of open) trace(deps, one, startedMs, { outcome: 'failed', failure })
+    for (const one of unlanded) trace(deps, one, startedMs, { outcome: 'failed', failure })
   }
   // The commit waited for other transactions that notify. Halves would wait for the same lock, so the whole batch waits
   // twice as long. Beyond 4 s, Postgres has failed.
-  if (waitedToCommit(error) && waitMs < 4000) return [{ deliveries: open, waitMs: waitMs * 2 }]
+  if (waitedToCommit(error) && waitMs < 4000) return [{ deliveries: unlanded, waitMs: waitMs * 2 }]
   if (fault === 'server') throw error
-  if (fault === 'locked') return unlockedParts(deps, open, waitMs)
-  if (!isAlone) return halves(open, waitMs)
+  if (fault === 'locked') return unlockedParts(deps, unlanded, waitMs)
+  if (!isAlone) return halves(unlanded, waitMs)
   await putOffOrPark(deps, first, error)
   return []
 }
@@ -70,16 +70,16 @@ const lockElsewhere = 'a lock of another transaction prevented the landing'
 
 /** Returns the deliveries whose requests are locked to the inbox, and the others as parts. Halves them if no request is
  * locked. */
-async function unlockedParts(deps: BatchDeps, open: readonly DeliveryInFlight[], waitMs: number): Promise<Part[]> {
-  const ids = open.map(({ landing }) => landing.request_id)
+async function unlockedParts(deps: BatchDeps, unlanded: readonly DeliveryInFlight[], waitMs: number): Promise<Part[]> {
+  const ids = unlanded.map(({ report }) => report.request_id)
   const locked = await lockedRequests(deps.db, ids)
   // Each half waits half as long as the whole, so that both together wait as long; at least 10 ms, which a landing may
   // take.
   const nextWaitMs = Math.max(10, Math.round(waitMs / 2))
-  if (locked.size === 0 && open.length > 1) return halves(open, nextWaitMs)
-  const isLocked = ({ landing }: DeliveryInFlight) => locked.size === 0 || locked.has(landing.request_id)
-  await returnLocked(deps, open.filter(isLocked), locked.size === 0 ? lockElsewhere : lockOfRequest)
-  const others = open.filter((one) => !isLocked(one))
+  if (locked.size === 0 && unlanded.length > 1) return halves(unlanded, nextWaitMs)
+  const isLocked = ({ report }: DeliveryInFlight) => locked.size === 0 || locked.has(report.request_id)
+  await returnLocked(deps, unlanded.filter(isLocked), locked.size === 0 ? lockElsewhere : lockOfRequest)
+  const others = unlanded.filter((one) => !isLocked(one))
   return others.length === 0 ? [] : [{ deliveries: others, waitMs: nextWaitMs }]
 }
 
@@ -87,9 +87,9 @@ async function unlockedParts(deps: BatchDeps, open: readonly DeliveryInFlight[],
 async function returnLocked(deps: BatchDeps, locked: readonly DeliveryInFlight[], trouble: string): Promise<void> {
   const returned = locked.map((one) => ({ one, pauseMs: returnPauseMs(one.claimed.claims) }))
   await returnToInbox(deps, returned, trouble)
-  for (const { claimed, landing } of locked) {
+  for (const { claimed, report } of locked) {
     deps.logger.warn(
-      { delivery_id: claimed.deliveryId, request_id: landing.request_id, trouble },
+      { delivery_id: claimed.deliveryId, request_id: report.request_id, trouble },
       'a delivery waits for a lock of another transaction, landing it later',
     )
   }
@@ -101,6 +101,6 @@ async function putOffOrPark(deps: BatchDeps, one: DeliveryInFlight, error: unkno
   deps.inFlight.release(one)
   const reason = 'landing_failed' as const
   const failure = { claimed, reason, detail: postgresMessage(error).slice(0, 500), now: deps.time() }
-  const end = await unlessRefused(deps, claimed, retryOrPark(deps.db, failure))
+  const end = await writeOrExpire(deps, claimed, retryOrPark(deps.db, failure))
   deps.logger.error({ err: error, ...idsOf(deps, one), end }, 'a delivery could not be landed')
 }

@@ -4,7 +4,7 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Keys } from '../domain/keys.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import type { DeliveryTraces } from '../domain/trace.ts'
-import type { Landing, MediaHosts } from './row-to-write.ts'
+import type { MediaHosts, ReportToLand } from './report-to-land.ts'
 import type { LandingOutcome } from './two-statements.ts'
 
 /** The dependencies of landing, shared by the inbox, the reconciler and replays. */
@@ -15,7 +15,7 @@ export type LandingDeps = {
   /** The time that replicas share. */
   time: SharedTime
   logger: Logger
-  onProcessed: (processed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
+  onProcessed: (processed: { report: ReportToLand; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
   /** Ends the submit that the URL of a webhook names. */
   join?: ((joining: RequestIds & { idempotencyKey: string; sourceName: string | null }) => Promise<void>) | undefined
   /** Called after a hint that the job may have ended: a poll may be due. */

@@ -14,7 +14,7 @@ import { joinSubmitOf } from './before-landing.ts'
 import { applyHint } from './hint.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { everyNotification } from './parts-sql.ts'
-import { landingOfDelivery, type Landing } from './row-to-write.ts'
+import { deliveredReport, type ReportToLand } from './report-to-land.ts'
 import { landingOutcomes, wholeStatement, type LandingAt } from './two-statements.ts'
 
 const row = z.record(z.string(), z.unknown())
@@ -49,9 +49,9 @@ export async function replayDelivery(
     if (!dryRun) await applyHint(deps, delivery, parsed)
     return []
   }
-  const landing = landingOfDelivery(delivery, parsed.report, deps.mediaHosts)
+  const report = deliveredReport(delivery, parsed.report, deps.mediaHosts)
   for (let tries = 1; ; tries += 1) {
-    const change = await landExplained(deps.db, landing, {
+    const change = await landExplained(deps.db, report, {
       now: deps.time(),
       environments: environmentsOf(deps.keys()),
       dryRun,
@@ -59,13 +59,10 @@ export async function replayDelivery(
     // A row may appear between reading and writing. The next try sees it.
     if (change.outcome === 'raced' && tries < 5) continue
     if (!dryRun) {
-      if (change.outcome === 'no_effect' && !landing.media_complete)
-        await deps.db.execute(pollIncomplete(deps.time(), sql`array[${landing.request_id}::uuid]`))
-      deps.logger.info(
-        { delivery_id: id, request_id: landing.request_id, outcome: change.outcome },
-        'delivery replayed',
-      )
-      deps.onProcessed({ landing, outcome: change.outcome, receivedAt: undefined })
+      if (change.outcome === 'no_effect' && !report.media_complete)
+        await deps.db.execute(pollIncomplete(deps.time(), sql`array[${report.request_id}::uuid]`))
+      deps.logger.info({ delivery_id: id, request_id: report.request_id, outcome: change.outcome }, 'delivery replayed')
+      deps.onProcessed({ report, outcome: change.outcome, receivedAt: undefined })
     }
     // A delivery that would be parked, or flagged, as it is already, is left as it is.
     const { parkedReason, flags } = delivery
@@ -99,17 +96,17 @@ const valuesOfEnd = sql`jsonb_build_object('queue_position', null)
               'progress', 100, 'output', coalesce(w.output, ${outputOfRow(sql`media_written`)})) else '{}' end`
 
 /**
- * Lands one result and returns the changes. With `dryRun` everything is done, including triggers and constraints, and
+ * Lands one report and returns the changes. With `dryRun` everything is done, including triggers and constraints, and
  * rolled back. Where nothing would roll the statement back, it fails with the change as the detail of its error.
  */
 export async function landExplained(
   db: Database,
-  landing: Landing,
+  report: ReportToLand,
   { dryRun, ...at }: LandingAt & { dryRun: boolean },
 ): Promise<Change> {
   const result = dryRun ? sql`case when ${isTried} then change else mediadock.rolled_back(change) end` : sql`change`
   const statement = sql`
-    ${wholeStatement([landing], at)}
+    ${wholeStatement([report], at)}
     select ${result} as change from (
       select jsonb_build_object(
         'request_id', outcomes.request_id, 'outcome', outcomes.outcome,
@@ -127,7 +124,7 @@ export async function landExplained(
   const rows = await retryConflicts<readonly { change: Change }[]>(execute).catch((error: unknown) => [
     { change: rolledBack(error) },
   ])
-  return one(rows, `landing request ${landing.request_id}`).change
+  return one(rows, `landing request ${report.request_id}`).change
 }
 
 /** Extracts the result that a dry run carries out of its rollback. Throws any other error. */

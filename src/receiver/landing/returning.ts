@@ -78,7 +78,7 @@ export async function returnFailed(
  * Waits for the write that ends a claim. If Postgres refuses that write too, the lease expires, so that the other
  * deliveries do not fail with this one.
  */
-export async function unlessRefused<End>({ logger }: LandingDeps, claimed: InboxClaim, write: Promise<End>) {
+export async function writeOrExpire<End>({ logger }: LandingDeps, claimed: InboxClaim, write: Promise<End>) {
   return write.catch((error: unknown) => {
     if (faultOf(error) === 'server') throw error
     const message = 'a delivery could not be put off or parked, trying again after its lease ends'

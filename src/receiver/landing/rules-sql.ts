@@ -8,8 +8,8 @@
  * 2. that which tracking stored, or a hint that made the row
  * 3. that of the key that tracking named, if it is configured
  *
- * Without any, it is open. Then a live key outranks a sandbox key: the holder of a sandbox secret can sign any request
- * id, but must not replace what a live key signed.
+ * Without any, it is undecided. Then a live key outranks a sandbox key: the holder of a sandbox secret can sign any
+ * request id, but must not replace what a live key signed.
  */
 
 /** SQL: the environment that a column `sandbox` records. */
@@ -22,7 +22,7 @@ const environmentIn = (sandbox: string) => `case ${sandbox} when true then 'sand
  *
  *   key_environment      of the key in the row, as it is configured now
  *   result_environment   of the key that signed or fetched the result in the row
- *   request_environment  of the request by the order above, or null while it is open
+ *   request_environment  of the request by the order above, or null while it is undecided
  *
  * The columns by the life of a row. The rows "landed …" are for results that are not confirmed yet.
  *
@@ -31,7 +31,7 @@ const environmentIn = (sandbox: string) => `case ${sandbox} when true then 'sand
  *   tracked by the receiver              of the submitting key   null                  sandbox
  *   made by a hint                       of the signing key      null                  sandbox
  *   landed without sandbox before        of the signing key      null                  key_environment if a service
- *                                                                                      named the key, otherwise open
+ *                                                                                      named the key, otherwise undecided
  *   landed with sandbox before           as before               of the signing key    sandbox
  *   landed first, then tracked           of the submitting key   of the signing key    sandbox
  *   confirmed                            of the fetching key     null                  sandbox
@@ -64,7 +64,7 @@ const conditions = (rowChanged: string) => `lateral (select
           item.via <> 'poll' and item.environment is null and r.request_environment is not null
             and r.confirmed_at is null and (r.key_name <> item.key_name or r.key_environment is not null)
             as unproven_key,
-          -- Only while the environment of the request is open. A known one decides: see other_environment.
+          -- Only while the environment of the request is undecided. A known one decides: see other_environment.
           item.via <> 'poll' and item.environment = 'sandbox' and r.result_environment = 'live'
             and r.request_environment is null as sandbox_after_live,
           r.landed_at is null as no_end_yet,
@@ -84,8 +84,9 @@ const conditions = (rowChanged: string) => `lateral (select
  * The ruling, of which the first line that applies holds, and the row to write. `old_…` and `version` are of `r`.
  * `rowChanged`: the row of the request changed after the snapshot.
  *
- * The rulings by environment, for an unchanged row of the same source; the first line that applies holds. `open`: the
- * environment is not decided. `-`: the request has not ended. `as ends`: no_effect for the same end, or contradiction.
+ * The rulings by environment, for an unchanged row of the same source; the first line that applies holds. `undecided`:
+ * nothing decides the environment of the request. `-`: the request has not ended. `as ends`: no_effect for the same end,
+ * or contradiction.
  *
  *   landing            its result   the request       confirmed   ruling
  *   provider's result  any          any               no          landed
@@ -93,9 +94,9 @@ const conditions = (rowChanged: string) => `lateral (select
  *   live webhook       any          sandbox           any         key_mismatch
  *   sandbox webhook    any          live              any         key_mismatch
  *   unknown webhook    any          live or sandbox   no          key_mismatch, unless by its own key: `unproven_key`
- *   sandbox webhook    live         open              no          key_mismatch
+ *   sandbox webhook    live         undecided         no          key_mismatch
  *   any webhook        -            any               no          landed
- *   live webhook       sandbox      live or open      no          landed
+ *   live webhook       sandbox      live, undecided   no          landed
  *   sandbox webhook    live         sandbox           no          landed
  *   any webhook        any          any               any         as ends
  */

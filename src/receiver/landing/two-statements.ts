@@ -5,7 +5,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { Environments } from '../domain/keys.ts'
 import { everyNotification } from './parts-sql.ts'
-import type { Landing } from './row-to-write.ts'
+import type { ReportToLand } from './report-to-land.ts'
 import { short } from './short-sql.ts'
 import { whole } from './whole-sql.ts'
 
@@ -58,27 +58,27 @@ type UntilFailure = { outcomes: Outcomes; failure?: { error: unknown } }
  * flags and ends of deliveries, the change for the feed, and the NOTIFY for readers. States never go back:
  * docs/orders.md says which end overrules which.
  *
- * Takes one landing per request: `takeBatch` of in-flight.ts leaves the others waiting. First runs the short statement,
+ * Takes one report per request: `takeBatch` of in-flight.ts leaves the others waiting. First runs the short statement,
  * then the whole one for the landings that the short one left. Never throws: a failure is returned, beside the outcomes
  * that the short statement had committed.
  */
 export async function landUntilFailure(
   db: Database,
-  landings: readonly Landing[],
+  reports: readonly ReportToLand[],
   at: LandingAt,
 ): Promise<UntilFailure> {
   const outcomes: Outcomes = new Map()
   try {
-    const ordinary = landings.filter(mayBeOrdinary)
+    const ordinary = reports.filter(mayBeOrdinary)
     for (const one of await run(db, ordinary, shortStatement(ordinary, at))) outcomes.set(...one)
-    let open = landings.filter(({ request_id: id }) => !outcomes.has(id))
+    let left = reports.filter(({ request_id: id }) => !outcomes.has(id))
     // Another landing of the request may come between reading and writing. The next try sees it.
-    for (let tries = 1; open.length > 0 && tries <= 5; tries += 1) {
-      const found = await run(db, open, wholeStatement(open, at))
-      // Every landing must have an outcome.
-      if (found.size < open.length) throw new NoAnswerError(`landing ${open.length} results`)
+    for (let tries = 1; left.length > 0 && tries <= 5; tries += 1) {
+      const found = await run(db, left, wholeStatement(left, at))
+      // Every report must have an outcome.
+      if (found.size < left.length) throw new NoAnswerError(`landing ${left.length} results`)
       for (const one of found) outcomes.set(...one)
-      open = open.filter(({ request_id: id }) => outcomes.get(id) === 'raced')
+      left = left.filter(({ request_id: id }) => outcomes.get(id) === 'raced')
     }
     return { outcomes }
   } catch (error) {
@@ -87,21 +87,21 @@ export async function landUntilFailure(
 }
 
 /** Lands results like landUntilFailure(), but throws any failure. For callers that cannot use a partial result. */
-export async function landOrThrow(db: Database, landings: readonly Landing[], at: LandingAt): Promise<Outcomes> {
-  const { outcomes, failure } = await landUntilFailure(db, landings, at)
+export async function landOrThrow(db: Database, reports: readonly ReportToLand[], at: LandingAt): Promise<Outcomes> {
+  const { outcomes, failure } = await landUntilFailure(db, reports, at)
   if (failure) throw failure.error
   return outcomes
 }
 
-async function run(db: Database, landings: readonly Landing[], ctes: SQL): Promise<Outcomes> {
-  if (landings.length === 0) return new Map()
+async function run(db: Database, reports: readonly ReportToLand[], ctes: SQL): Promise<Outcomes> {
+  if (reports.length === 0) return new Map()
   const statement = sql`${ctes} select request_id, outcome from outcomes where ${everyNotification}`
   const rows = await retryConflicts(() => executePrepared<Answer>(db, statement))
   return new Map(rows.map(({ request_id, outcome }) => [request_id, outcome]))
 }
 
-/** Returns false if the landing alone shows that it needs the whole statement. */
-function mayBeOrdinary({ via, flags }: Landing): boolean {
+/** Returns false if the report alone shows that it needs the whole statement. */
+function mayBeOrdinary({ via, flags }: ReportToLand): boolean {
   return via === 'delivery' && flags.length === 0
 }
 
@@ -109,14 +109,14 @@ function mayBeOrdinary({ via, flags }: Landing): boolean {
  * Splits the text of a statement at its values, once. Putting it together anew for each batch would double what a
  * statement costs this process. The comments stay here.
  */
-function withValues(ctes: readonly string[]): (landings: readonly Landing[], at: LandingAt) => SQL {
+function withValues(ctes: readonly string[]): (reports: readonly ReportToLand[], at: LandingAt) => SQL {
   const text = `with ${ctes.join(',')}`.replaceAll(/^ *--.*\n| +--.*$/gm, '')
   const pieces = text.split(/(?<!:)(:(?:landings|wait|limit|now|key_environment)\b)/)
-  return (landings, { now, environments, waitMs = landingLockWaitMs }) => {
+  return (reports, { now, environments, waitMs = landingLockWaitMs }) => {
     const values = new Map([
-      [':landings', sql`${JSON.stringify(landings)}`],
+      [':landings', sql`${JSON.stringify(reports)}`],
       [':wait', sql`${`${waitMs}ms`}`],
-      [':limit', atMost(landings.length)],
+      [':limit', atMost(reports.length)],
       [':now', now],
       [':key_environment', todaysEnvironment(environments)],
     ])

@@ -72,7 +72,7 @@ async function replayInto(
       { err: error, delivery_id: id },
       'a delivery could not be replayed, the replay continues with the next',
     )
-    const what = fault === 'refused' ? 'Postgres refuses its rows' : 'another transaction holds its request'
+    const what = fault === 'row' ? 'Postgres refuses its rows' : 'another transaction holds its request'
     all.failed.push({ delivery_id: id, message: `${what}: ${postgresMessage(error)}` })
     return []
   }

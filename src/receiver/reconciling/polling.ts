@@ -11,7 +11,7 @@ import type { Report, RunningStatus } from '../domain/report.ts'
 import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
 import type { LandingDeps } from '../landing/landing-deps.ts'
 import { lockedRequests } from '../landing/locked-requests.ts'
-import { landingOf } from '../landing/row-to-write.ts'
+import { reportToLand } from '../landing/report-to-land.ts'
 import { landOrThrow, type LandingOutcome } from '../landing/two-statements.ts'
 import type { ClaimDeps, ClaimedPoll, Resting } from './poll-claims.ts'
 
@@ -159,19 +159,19 @@ async function landOrPostpone(deps: PollingDeps, answered: Answered): Promise<Po
   }
 }
 
-async function landAnswer(deps: PollingDeps, { one, keyName, report }: Answered): Promise<LandingOutcome> {
+async function landAnswer(deps: PollingDeps, { one, keyName, report: found }: Answered): Promise<LandingOutcome> {
   const environment = deps.keys().byName.get(keyName)?.environment
   const origin = { via: 'poll', source_name: one.source_name, key_name: keyName, environment } as const
-  const landing = landingOf(report, origin, deps.mediaHosts)
+  const report = reportToLand(found, origin, deps.mediaHosts)
   const at = { now: deps.time(), environments: environmentsOf(deps.keys()) }
-  const outcome = (await landOrThrow(deps.db, [landing], at)).get(one.request_id) ?? 'raced'
+  const outcome = (await landOrThrow(deps.db, [report], at)).get(one.request_id) ?? 'raced'
   // Landing does not write a known result again, so the schedule must be ended here.
   if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps, one)
   deps.logger.info(
-    { request_id: one.request_id, key_name: keyName, status: landing.status, outcome },
+    { request_id: one.request_id, key_name: keyName, status: report.status, outcome },
     'request reconciled',
   )
-  deps.onProcessed({ landing, outcome, receivedAt: undefined })
+  deps.onProcessed({ report, outcome, receivedAt: undefined })
   return outcome
 }
 

@@ -15,7 +15,7 @@ import { countParked, inboxDepth } from '../../../src/receiver/gauges/inbox-dept
 import { countOverdue } from '../../../src/receiver/gauges/overdue.ts'
 import * as inbox from '../../../src/receiver/landing/inbox.ts'
 import { landExplained, replayDelivery } from '../../../src/receiver/landing/replay.ts'
-import { landingOf } from '../../../src/receiver/landing/row-to-write.ts'
+import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
 import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
@@ -52,7 +52,7 @@ const origin = {
   key_name: 'live',
   environment: 'live' as const,
 }
-const landing = landingOf(reportOf({ request_id: id, status: 'CANCELED' }), origin, undefined)
+const landing = reportToLand(reportOf({ request_id: id, status: 'CANCELED' }), origin, undefined)
 const at = { now: sharedNow, environments: { live: [], sandbox: [] } }
 const scope = { accountId: 'a', environment: 'live' as const, key: id }
 

@@ -87,10 +87,10 @@ describe.each(usualServers)('a change of the feed (%s)', (server) => {
     await changesOf(requestId, 1)
     const [delivery] = await database.sql`select id from mediadock.deliveries where request_id = ${requestId}`
     await database.sql`delete from mediadock.requests where request_id = ${requestId}`
-    await replayDelivery(receiver.deps.landing, delivery?.['id'], { dryRun: true })
+    await replayDelivery(receiver.deps.landingDeps, delivery?.['id'], { dryRun: true })
     await settled()
     expect(await changesOf(requestId, 1)).toEqual(['FAILED true'])
-    await replayDelivery(receiver.deps.landing, delivery?.['id'], { dryRun: false })
+    await replayDelivery(receiver.deps.landingDeps, delivery?.['id'], { dryRun: false })
     expect(await changesOf(requestId, 2)).toEqual(['FAILED true', 'FAILED true'])
   })
 

@@ -131,7 +131,7 @@ describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
     const handOver = createHandOver({
       ...deps,
       db: aroundStatements(deps.db, () => new Promise(() => {})),
-      rest: async () => {},
+      giveWay: async () => {},
       wakeInbox: () => {},
       isPrepared: () => true,
       signal: new AbortController().signal,

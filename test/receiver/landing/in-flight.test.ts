@@ -1,14 +1,14 @@
 import { randomUUID } from 'node:crypto'
 import { expect, it } from 'vitest'
 import { createInFlight } from '../../../src/receiver/landing/in-flight.ts'
-import { landingOf } from '../../../src/receiver/landing/row-to-write.ts'
+import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
 
 const claimOf = (requestId: string, claims = 1) => {
   const deliveryId = randomUUID()
   const signed = { sourceName: null, keyName: 'live', environment: 'live' } as const
   return {
     claimed: { ...signed, deliveryId, claims, failures: 0, webhookId: deliveryId, receivedAt: undefined },
-    landing: landingOf(
+    report: reportToLand(
       { jobId: requestId, status: 'CANCELED', media: [], mediaComplete: true },
       { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' },
       undefined,

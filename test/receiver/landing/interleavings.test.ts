@@ -12,8 +12,8 @@ import { environmentsOf, type Environment } from '../../../src/receiver/domain/k
 import { createFetcher, type Fetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
-import type { Landing } from '../../../src/receiver/landing/row-to-write.ts'
-import { landingOf } from '../../../src/receiver/landing/row-to-write.ts'
+import type { ReportToLand } from '../../../src/receiver/landing/report-to-land.ts'
+import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
 import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import type { PollingDeps } from '../../../src/receiver/reconciling/polling.ts'
 import { reconcileOne } from '../../../src/receiver/reconciling/reconciler.ts'
@@ -129,11 +129,11 @@ async function webhook({
     webhook_last_id: last,
   }
   const report = result ? reportOf(result) : parsed.report
-  const landing = landingOf(report, origin, undefined)
+  const landing = reportToLand(report, origin, undefined)
   return (db) => landOne(db, landing)
 }
 
-function landOne(db: Database, landing: Landing): Promise<unknown> {
+function landOne(db: Database, landing: ReportToLand): Promise<unknown> {
   // On a slow machine the other transaction may take longer than a landing would wait.
   return landOrThrow(db, [landing], { now: postgresTime(), environments, waitMs: 30_000 })
 }
@@ -691,7 +691,7 @@ it('a landing with an ended claim has its effect but does not settle: the next c
   })
 })
 
-function resultLanding(requestId: string): Landing {
+function resultLanding(requestId: string): ReportToLand {
   const origin = { via: 'poll', source_name: null, key_name: 'live', environment: 'live' } as const
-  return landingOf(reportOf({ request_id: requestId, status: 'CANCELED' }), origin, undefined)
+  return reportToLand(reportOf({ request_id: requestId, status: 'CANCELED' }), origin, undefined)
 }

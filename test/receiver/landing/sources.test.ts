@@ -10,8 +10,8 @@ import { storedName, type Source } from '../../../src/receiver/domain/source.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { createHandOver } from '../../../src/receiver/landing/hand-over.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
+import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
 import { requeue } from '../../../src/receiver/landing/requeue.ts'
-import { landingOf } from '../../../src/receiver/landing/row-to-write.ts'
 import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import type { PollingDeps } from '../../../src/receiver/reconciling/polling.ts'
 import { runOnce } from '../../../src/receiver/reconciling/reconciler.ts'
@@ -73,7 +73,7 @@ async function work(given: Keys = keys) {
   const handOver = createHandOver({
     ...worker,
     signal,
-    rest: async () => {},
+    giveWay: async () => {},
     wakeInbox: () => {},
     isPrepared: () => true,
   })
@@ -259,7 +259,7 @@ it.each<[string, { from: string[]; to: string[]; cost?: number; outcome: string 
       media: links.map((url, position) => ({ kind: 'image', position, url })),
     }
     const origin = { source_name: 'engine', key_name: 'engine-key', environment: 'live' } as const
-    const landing = landingOf(report, { ...origin, via: fetched ? 'poll' : 'delivery' }, undefined)
+    const landing = reportToLand(report, { ...origin, via: fetched ? 'poll' : 'delivery' }, undefined)
     const outcomes = await landOrThrow(pool.db, [landing], { now: postgresTime(), environments: environmentsOf(keys) })
     return outcomes.get(jobId)
   }

@@ -58,7 +58,7 @@ describe.each(usualServers)('on %s: a receiver that stops', (server) => {
     const handOver = createHandOver({
       ...deps,
       db,
-      rest: async () => {},
+      giveWay: async () => {},
       wakeInbox: () => {},
       isPrepared: () => true,
       signal: stopping.signal,

@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { leaseSeconds } from '../../../src/platform/postgres/lease-keeper.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { applyHint } from '../../../src/receiver/landing/hint.ts'
-import { landingOf } from '../../../src/receiver/landing/row-to-write.ts'
+import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
 import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import { claimDue, createPollKeeper } from '../../../src/receiver/reconciling/poll-claims.ts'
 import { reschedule, undoClaim } from '../../../src/receiver/reconciling/polling.ts'
@@ -98,7 +98,7 @@ describe('the lease of a poll', () => {
     'a webhook landed': async () => {
       const report = reportOf(imageResult(requestId))
       const origin = { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' } as const
-      const landing = { ...landingOf(report, origin, undefined), media_complete: false }
+      const landing = { ...reportToLand(report, origin, undefined), media_complete: false }
       const environments = { live: ['live'], sandbox: ['sandbox'] }
       await landOrThrow(deps.db, [landing], { now: deps.time(), environments })
     },

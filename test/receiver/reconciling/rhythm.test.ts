@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import type { ResultAnswer } from '../../../src/receiver/fetching/fetcher.ts'
-import { landingOf } from '../../../src/receiver/landing/row-to-write.ts'
+import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
 import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import { claimDue } from '../../../src/receiver/reconciling/poll-claims.ts'
 import { poll } from '../../../src/receiver/reconciling/polling.ts'
@@ -67,7 +67,7 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
       const parsed = parse(notification)
       if (parsed.kind !== 'report') throw new Error('the sample is no notification')
       const origin = { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' } as const
-      const landing = landingOf(parsed.report, origin, undefined)
+      const landing = reportToLand(parsed.report, origin, undefined)
       expect(landing.media_complete).toBe(false)
       await landOrThrow(deps.db, [landing], {
         now: deps.time(),

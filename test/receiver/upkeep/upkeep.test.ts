@@ -56,7 +56,7 @@ describe('replay', () => {
       )[0]
     for (const dryRun of [true, false]) {
       expect(await isDue()).toEqual({ is_due: false })
-      expect(await replayDelivery(receiver.deps.landing, id, { dryRun })).toEqual([])
+      expect(await replayDelivery(receiver.deps.landingDeps, id, { dryRun })).toEqual([])
     }
     expect(await isDue()).toEqual({ is_due: true })
   })
@@ -72,7 +72,7 @@ describe('replay', () => {
     const notices: string[] = []
     const listening = await database.sql.listen('mediadock_results', (payload) => notices.push(payload))
     const before = await state()
-    const preview = await replayDelivery(receiver.deps.landing, id, { dryRun: true })
+    const preview = await replayDelivery(receiver.deps.landingDeps, id, { dryRun: true })
     expect(await state()).toBe(before)
     expect(preview).toMatchObject([
       {
@@ -82,7 +82,7 @@ describe('replay', () => {
         media: { written: [{ position: 0 }], removed: [] },
       },
     ])
-    const done = await replayDelivery(receiver.deps.landing, id, { dryRun: false })
+    const done = await replayDelivery(receiver.deps.landingDeps, id, { dryRun: false })
     expect(done).toMatchObject([{ outcome: 'landed' }])
     const [row] = await database.sql`select media_complete from mediadock.results where request_id = ${requestId}`
     expect(row).toEqual({ media_complete: false })
@@ -103,14 +103,14 @@ describe('replay', () => {
           .length > 0,
     )
     await database.sql`update mediadock.requests set key_name = 'sandbox' where request_id = ${requestId}`
-    const done = await replayDelivery(receiver.deps.landing, id, { dryRun: false })
+    const done = await replayDelivery(receiver.deps.landingDeps, id, { dryRun: false })
     expect(done).toMatchObject([{ outcome: 'landed', request: { after: { status: 'FAILED' } } }])
     const [row] = await database.sql`select parked_reason from mediadock.deliveries where id = ${id}`
     expect(row).toEqual({ parked_reason: null })
   })
 
   it('of an unknown delivery is undefined', async () => {
-    expect(await replayDelivery(receiver.deps.landing, randomUUID(), { dryRun: false })).toBeUndefined()
+    expect(await replayDelivery(receiver.deps.landingDeps, randomUUID(), { dryRun: false })).toBeUndefined()
   })
 })
 

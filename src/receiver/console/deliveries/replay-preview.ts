@@ -12,11 +12,11 @@ import type { ConsoleDeps } from '../parts/shell.ts'
 
 /** Returns what a replay of the newest 20 of these deliveries would change: few, because a dry run locks rows. */
 export function trySample(
-  { landing }: ConsoleDeps,
+  { landingDeps }: ConsoleDeps,
   filters: DeliveryFilters,
   signal: AbortSignal,
 ): Promise<ReplayedMany> {
-  return replayMany(landing, { filters, dryRun: true, limit: 20, signal })
+  return replayMany(landingDeps, { filters, dryRun: true, limit: 20, signal })
 }
 
 /**

@@ -8,7 +8,7 @@ import { postgresTime } from '../../../../src/platform/postgres/time.ts'
 import { parseBody } from '../../../../src/receiver/domain/delivery.ts'
 import { environmentsOf } from '../../../../src/receiver/domain/keys.ts'
 import { createSequencer } from '../../../../src/receiver/feeding/sequencer.ts'
-import { landingOf, type Landing } from '../../../../src/receiver/landing/row-to-write.ts'
+import { reportToLand, type ReportToLand } from '../../../../src/receiver/landing/report-to-land.ts'
 import { landOrThrow } from '../../../../src/receiver/landing/two-statements.ts'
 import { imageResult } from '../../../support/provider-stand.ts'
 import { defaultSource, keysOf, liveKey } from '../../../support/receiver.ts'
@@ -45,7 +45,7 @@ export async function write(url: string, written: Written, wanted: number): Prom
   await close()
 }
 
-function note(written: Written, landings: readonly Landing[], outcomes: Map<string, string>): void {
+function note(written: Written, landings: readonly ReportToLand[], outcomes: Map<string, string>): void {
   for (const { request_id: requestId, status, media_complete: mediaComplete } of landings) {
     if (outcomes.get(requestId) !== 'landed') throw new Error(`a landing came to ${outcomes.get(requestId)}`)
     const each = [...(written.byRequest.get(requestId) ?? []), `${status} ${mediaComplete}`]
@@ -56,7 +56,7 @@ function note(written: Written, landings: readonly Landing[], outcomes: Map<stri
 }
 
 /** New ones, by webhooks, and the provider's results of some that landed before. */
-function someLandings(incomplete: string[]): Landing[] {
+function someLandings(incomplete: string[]): ReportToLand[] {
   return Array.from({ length: randomInt(1, 12) }, () => {
     const [known] = chance(0.5) ? incomplete.splice(randomInt(Math.max(1, incomplete.length)), 1) : []
     return known === undefined ? byWebhook() : byResult(known)
@@ -70,19 +70,19 @@ const origin = {
   environment: 'live',
 } as const
 
-function byWebhook(): Landing {
+function byWebhook(): ReportToLand {
   const id = randomUUID()
   const delivery = { delivery_id: id, claims: 0, webhook_first_id: id, webhook_last_id: id }
   const { body } = chance(0.5) ? okImage() : failed()
   const parsed = parseBody(defaultSource, body)
   if (parsed.kind !== 'report') throw new Error('the sample is no notification')
-  const landing = landingOf(parsed.report, { ...origin, ...delivery }, undefined)
+  const landing = reportToLand(parsed.report, { ...origin, ...delivery }, undefined)
   // By the short statement, and by the whole one.
   return chance(0.5) ? landing : { ...landing, flags: ['foreign_host'] }
 }
 
-function byResult(requestId: string): Landing {
-  return landingOf(reportOf(imageResult(requestId)), { ...origin, via: 'poll' }, undefined)
+function byResult(requestId: string): ReportToLand {
+  return reportToLand(reportOf(imageResult(requestId)), { ...origin, via: 'poll' }, undefined)
 }
 
 /** One replica that gives positions until `signal` aborts and nothing is left; it may lose its connection. */

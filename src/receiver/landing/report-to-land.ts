@@ -12,7 +12,7 @@ import type { Claimed } from './claimed.ts'
  */
 export type Via = 'delivery' | 'replay' | 'poll'
 
-/** Where a report comes from, and what its landing ends: the part of a Landing that the report does not carry. */
+/** Where a report comes from, and what its landing ends: the part of a ReportToLand that the report itself does not carry. */
 export type Origin = {
   via: Via
   /** The source whose report it is: see storedName(). */
@@ -27,8 +27,8 @@ export type Origin = {
   webhook_last_id?: string
 }
 
-/** The terminal state of one request, as a row of `item` in the landing statements. */
-export type Landing = Origin & {
+/** A report with its origin: a row of `item` in the landing statements. It lands in the row of its request. */
+export type ReportToLand = Origin & {
   request_id: string
   external_id: string | null
   status: Report['status']
@@ -53,12 +53,12 @@ export type StoredDelivery = Pick<Claimed, 'deliveryId' | 'webhookId' | 'sourceN
   claims: number | undefined
 }
 
-/** Returns the landing of a delivery: the report that it carries, and who signed it. */
-export function landingOfDelivery(
+/** Returns the report that a delivery carries, with its origin. */
+export function deliveredReport(
   { deliveryId, claims, webhookId, sourceName, keyName, environment }: StoredDelivery,
   report: Report,
   mediaHosts: MediaHosts,
-): Landing {
+): ReportToLand {
   const { first, last } = deliveryIdRange(webhookId)
   const origin = {
     via: claims === undefined ? 'replay' : 'delivery',
@@ -70,11 +70,11 @@ export function landingOfDelivery(
     webhook_first_id: first,
     webhook_last_id: last,
   } as const
-  return landingOf(report, origin, mediaHosts)
+  return reportToLand(report, origin, mediaHosts)
 }
 
-/** Returns the landing of a report. Texts are cut to the lengths of their columns, since sources do not bound them. */
-export function landingOf(report: Report, origin: Origin, mediaHosts: MediaHosts): Landing {
+/** Adds the origin to a report. Texts are cut to the lengths of their columns, since sources do not bound them. */
+export function reportToLand(report: Report, origin: Origin, mediaHosts: MediaHosts): ReportToLand {
   const { status, model, media, mediaComplete, cost, error } = report
   const { requestId, externalId } = requestIdOf(origin.source_name, report.jobId)
   return {
@@ -115,8 +115,8 @@ function areHostsOf(hosts: MediaHosts, media: readonly MediaItem[]): boolean {
 /** The memory of an item or a row besides its texts and its body. */
 export const rowBytes = 512
 
-/** Estimates the size of a landing as JSON. An output that is stored repeats the links of its media. */
-export function estimateBytes({ error_message: message, media, model, output }: Landing): number {
+/** Estimates the size of a report as JSON. An output that is stored repeats the links of its media. */
+export function estimateBytes({ error_message: message, media, model, output }: ReportToLand): number {
   const links = media.reduce(
     (sum, { url, original_url }) => sum + url.length + (original_url?.length ?? 0) + rowBytes,
     0,
