@@ -1,5 +1,5 @@
 import { recorded } from '../receiver/reconciling/reconcile-runs.ts'
-import { reconcileOne, runOnce } from '../receiver/reconciling/reconciler.ts'
+import { reconcileOne, runOf, runOnce } from '../receiver/reconciling/reconciler.ts'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withProcessing } from './processing.ts'
@@ -28,7 +28,10 @@ beyond the budget are postponed; a running receiver polls them later. Exits with
         target: requestId?.data,
         detailOf: (counts) => counts,
         work: async () => {
-          if (requestId) return reconcileOne(deps, requestId.data)
+          if (requestId) {
+            const ending = await reconcileOne(deps, requestId.data)
+            return ending && runOf(ending)
+          }
           return (await recorded(deps, 'manual', () => runOnce(deps, interrupted))).run
         },
       })

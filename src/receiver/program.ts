@@ -41,9 +41,10 @@ import { openTraces } from './traces/traces.ts'
  *   landing/two-statements.ts           runs the statement that lands it: short-sql.ts, of the parts in parts-sql.ts and
  *                                       rules-sql.ts
  *   feeding/sequencer.ts                gives the change its position in the feed
- *   reconciling/poller.ts           makes polls that are due: poll-claims.ts, then polling.ts
- *   fetching/fetcher.ts                 asks with one key after the other (keys-to-try.ts), as long as each has a call:
- *                                       source-call.ts, call-budget.ts
+ *   reconciling/poller.ts               makes polls that are due: poll-claims.ts, then polling.ts
+ *   fetching/fetcher.ts                 asks with the keys of keys-to-try.ts, within the budget of each: source-call.ts,
+ *                                       call-budget.ts
+ *   domain/poll-endings.ts              lists how the poll may end, and when the next one follows
  *
  * Other ways:
  *

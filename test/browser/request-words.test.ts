@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import { linkPolicy } from '../../src/receiver/console/parts/media.ts'
 import { lasting } from '../../src/receiver/console/parts/parts.ts'
-import { endOf, manualPollWords, parseEnd } from '../../src/receiver/console/requests/manual-poll.ts'
+import { answerOf, manualPollWords, parseAnswer } from '../../src/receiver/console/requests/manual-poll.ts'
 import {
   delayOf,
   mediaCount,
@@ -158,29 +158,27 @@ describe('times in words', () => {
 })
 
 describe('the result of a manual poll', () => {
-  const run = { scanned: 1, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
-  const got = { ...run, landed: 1 }
   const whole = { ...landed, confirmed_at: at, media_complete: true }
   it.each([
     ['another was polling', undefined, open, open, 'busy'],
-    ['it landed', got, open, landed, 'landed'],
-    ['it was overruled', got, landed, { ...landed, status: 'FAILED' as const }, 'landed'],
-    ['the rest of its media', got, landed, { ...whole, media_items: 4 }, 'completed'],
-    ['only its times', got, { ...landed, media_complete: true }, whole, 'confirmed'],
-    ['nothing new', got, whole, whole, 'unchanged'],
-    ['it runs', { ...run, running: 1 }, open, open, 'running'],
-    ['nobody knows it', { ...run, notFound: 1 }, open, open, 'not_found'],
-    ['an error', { ...run, failed: 1 }, open, open, 'failed'],
-    ['postponed', { ...run, postponed: 1 }, open, open, 'postponed'],
-  ] as const)('%s', (_what, ran, before, after, end) => {
-    expect(endOf(ran, before, after)).toBe(end)
-    expect(parseEnd(end)).toBe(end)
-    expect(manualPollWords(end, after).text).toMatch(/\.$/)
+    ['it landed', 'landed', open, landed, 'landed'],
+    ['it was overruled', 'landed', landed, { ...landed, status: 'FAILED' as const }, 'landed'],
+    ['the rest of its media', 'landed', landed, { ...whole, media_items: 4 }, 'completed'],
+    ['only its times', 'landed', { ...landed, media_complete: true }, whole, 'confirmed'],
+    ['nothing new', 'result', whole, whole, 'unchanged'],
+    ['it runs', 'running', open, open, 'running'],
+    ['nobody knows it', 'lost', open, open, 'not_found'],
+    ['an error', 'landing_failed', open, open, 'failed'],
+    ['postponed', 'rate_limited', open, open, 'postponed'],
+  ] as const)('%s', (_what, ending, before, after, answer) => {
+    expect(answerOf(ending, before, after)).toBe(answer)
+    expect(parseAnswer(answer)).toBe(answer)
+    expect(manualPollWords(answer, after).text).toMatch(/\.$/)
   })
 
   it('takes no text from an address', () => {
-    expect(parseEnd('owned')).toBeUndefined()
-    expect(parseEnd(undefined)).toBeUndefined()
+    expect(parseAnswer('owned')).toBeUndefined()
+    expect(parseAnswer(undefined)).toBeUndefined()
   })
 })
 

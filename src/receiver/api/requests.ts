@@ -5,6 +5,7 @@ import { readWithin } from '../queries/deadline.ts'
 import { requestListSchema } from '../queries/filters.ts'
 import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
 import { findRequest, listRequests, requestSchema } from '../queries/requests.ts'
+import { runOf } from '../reconciling/reconciler.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { exampleValues } from './examples.ts'
@@ -88,16 +89,16 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     errors: ['not_found', 'request_locked'],
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
-      const run = await auditedCall(deps, req, {
+      const ending = await auditedCall(deps, req, {
         action: 'reconcile',
         target: id,
-        detailOf: (counts) => counts,
+        detailOf: (of) => of && runOf(of),
         work: () => background.reconcileOne(id),
       })
       const request = await readWithin(db, (tx) => findRequest(tx, id, overdue()))
       if (!request) throw unknown(req)
-      if (!run) throw locked()
-      const { scanned, landed, running, notFound, failed, postponed } = run
+      if (!ending) throw locked()
+      const { scanned, landed, running, notFound, failed, postponed } = runOf(ending)
       res.json({ scanned, landed, running, not_found: notFound, failed, postponed, request })
     },
   }

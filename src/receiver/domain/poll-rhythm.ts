@@ -1,7 +1,7 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { doublingPauseMs } from '../../wire/backoff.ts'
-import type { PollOutcome } from './poll-outcomes.ts'
+import type { Rhythm } from './poll-endings.ts'
 import * as schema from './schema.ts'
 
 const requests = columnsOf(schema.requests)
@@ -20,13 +20,6 @@ const runningShare = 0.2
 const running = { minMs: 5000, maxMs: 300_000 }
 /** The lower bound of a jittered pause, as a share of the pause. */
 const jitterFrom = { running: 0.8, others: 0.5 }
-
-/** `steady`: the awaited answer will come. `slowing`: the answer rarely changes. */
-export type Rhythm = 'steady' | 'slowing'
-
-export function rhythmOf(outcome: PollOutcome): Rhythm {
-  return outcome === 'running' || outcome === 'unreachable' ? 'steady' : 'slowing'
-}
 
 /** The inputs of the next poll: the rhythm, the number of the last poll, and the time since tracking. */
 export type Polled = { rhythm: Rhythm; polls: number; secondsSinceTracked: number }

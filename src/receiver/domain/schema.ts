@@ -18,7 +18,7 @@ import {
 import { requestStatuses } from '../../wire/schemas.ts'
 import { mediadock } from './base-schema.ts'
 import { areNames, areTimes, isErrorMessage, isOtherSource } from './limits.ts'
-import { pollOutcomes } from './poll-outcomes.ts'
+import { pollOutcomes } from './poll-endings.ts'
 
 /**
  * One row per unique delivery, written before it is acknowledged. `inbox` lists the pending ones. The life of a

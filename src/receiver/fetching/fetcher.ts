@@ -12,14 +12,10 @@ export type FetcherDeps = CallingDeps & {
   onPolled?: (poll: PollRecord) => void
 }
 
-/**
- * The provider's answer, or why there is none. `no_call`: no call was made, or this process cut it in order to stop.
- * `not_found_yet`: a key does not know the request, and another one that may know it had no call or was refused.
- */
+/** The answer of the source, or why there is none. Its kinds are endings of a poll: see poll-endings.ts. */
 export type ResultAnswer =
   | FetchOutcome
-  | { kind: 'no_call'; reason: string }
-  | { kind: 'not_found_yet'; reason: string }
+  | { kind: 'no_call' | 'not_found_yet' | 'others_paused' | 'others_refused'; reason: string }
 
 /** The answer, and the key that received it. */
 export type Fetched = { answer: ResultAnswer; keyName: string | undefined }
@@ -97,7 +93,8 @@ function combine(tried: readonly Fetched[]): Fetched | undefined {
   const notFound = tried.find(({ answer }) => answer.kind === 'not_found')
   if (!other || !notFound) return notFound ?? other
   const reason = other.answer.kind === 'no_call' ? other.answer.reason : other.answer.kind
-  return { answer: { kind: 'not_found_yet', reason }, keyName: notFound.keyName }
+  const kind = reason === 'quota' ? 'not_found_yet' : reason === 'unauthorized' ? 'others_refused' : 'others_paused'
+  return { answer: { kind, reason }, keyName: notFound.keyName }
 }
 
 /**

@@ -1,7 +1,7 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
-import type { PollOutcome } from '../domain/poll-outcomes.ts'
+import type { PollOutcome } from '../domain/poll-endings.ts'
 import { stuckBefore, type StuckAfter } from '../reconciling/due.ts'
 
 /** SQL condition on the row `r`: the request has had no terminal state for too long. */

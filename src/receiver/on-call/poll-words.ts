@@ -1,4 +1,4 @@
-import type { PollOutcome } from '../domain/poll-outcomes.ts'
+import type { PollOutcome } from '../domain/poll-endings.ts'
 
 const texts: Partial<Record<PollOutcome, string>> = {
   running: 'still running',

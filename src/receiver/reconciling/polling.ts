@@ -4,8 +4,8 @@ import { faultOf, metALock, postgresMessage } from '../../platform/postgres/erro
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import { maxInteger } from '../domain/limits.ts'
-import type { PollOutcome } from '../domain/poll-outcomes.ts'
-import { nextPollAfter, rhythmOf, type Rhythm } from '../domain/poll-rhythm.ts'
+import { pollEndings, type PollEnding } from '../domain/poll-endings.ts'
+import { nextPollAfter } from '../domain/poll-rhythm.ts'
 import { afterKnownResult, afterNoAnswer, afterPoll, pollLease } from '../domain/poll-schedule.ts'
 import type { Report, RunningStatus } from '../domain/report.ts'
 import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
@@ -24,14 +24,6 @@ export type PollingDeps = ClaimDeps &
   }
 
 /**
- * How a poll ended: the kind of its answer (ResultAnswer), but for two. `landed`: its result changed the request for
- * readers; `result` did not, or other landings changed the row at each try. `landing_failed`: Postgres refused the
- * result. After `no_call`, `unauthorized` and `rate_limited` the request keeps its place in the order, after the others
- * it gets a later one.
- */
-export type PollEnd = ResultAnswer['kind'] | 'landed' | 'landing_failed'
-
-/**
  * Starts the polls of claimed requests, and returns their promises once each has got its call or none. Calls are
  * granted in order, one after the other. They then run side by side, and each lands its own answer. The queue of a poll
  * without a call rests.
@@ -40,13 +32,13 @@ export async function beginPolls(
   deps: PollingDeps,
   due: readonly ClaimedPoll[],
   resting: Resting,
-): Promise<Promise<PollEnd>[]> {
-  const polls: Promise<PollEnd>[] = []
+): Promise<Promise<PollEnding>[]> {
+  const polls: Promise<PollEnding>[] = []
   for (const one of due) {
     const granted = Promise.withResolvers<void>()
-    const polled = poll(deps, one, granted.resolve).then((ended) => {
-      if (ended === 'no_call' || ended === 'unauthorized' || ended === 'rate_limited') resting.add(one)
-      return ended
+    const polled = poll(deps, one, granted.resolve).then((ending) => {
+      if (pollEndings[ending].next === 'in_place') resting.add(one)
+      return ending
     })
     polls.push(polled)
     // The caller handles a failure later.
@@ -56,7 +48,7 @@ export async function beginPolls(
 }
 
 /** Polls one claimed request. Calls `onGranted` once a call is granted. */
-export async function poll(deps: PollingDeps, one: ClaimedPoll, onGranted = () => {}): Promise<PollEnd> {
+export async function poll(deps: PollingDeps, one: ClaimedPoll, onGranted = () => {}): Promise<PollEnding> {
   try {
     const { answer, keyName = '' } = await deps.fetchResult({
       requestId: one.request_id,
@@ -85,48 +77,26 @@ export async function poll(deps: PollingDeps, one: ClaimedPoll, onGranted = () =
  */
 const lostAfterSeconds = 86_400
 
-/** Schedules the next poll after an answer without a result. */
-async function pollAgain(
-  deps: ClaimDeps,
-  one: ClaimedPoll,
-  answer: Exclude<ResultAnswer, { kind: 'result' }>,
-): Promise<PollEnd> {
-  switch (answer.kind) {
-    case 'running':
-      await reschedule(deps, one, { outcome: answer.kind, status: answer.status })
-      return answer.kind
-    case 'not_found': {
-      const isLost = one.seconds_unchanged > lostAfterSeconds
-      await reschedule(deps, one, { outcome: isLost ? 'lost' : answer.kind })
-      return answer.kind
-    }
-    case 'unreachable':
-    case 'invalid':
-      await reschedule(deps, one, { outcome: answer.kind, detail: answer.detail })
-      return answer.kind
-    case 'not_found_yet':
-      // A refused key may be accepted again at any moment, and only a request of that key shows it.
-      await reschedule(deps, one, {
-        outcome: answer.reason === 'quota' ? answer.kind : 'postponed',
-        detail: answer.reason,
-        ...(answer.reason === 'unauthorized' && { rhythm: 'steady' }),
-      })
-      return answer.kind
-    case 'unauthorized':
-    case 'rate_limited':
-      await undoClaim(deps, one, answer.kind)
-      return answer.kind
-    case 'no_call':
-      if (one.is_unknown && !one.is_extra && answer.reason === 'quota') {
-        // At its old place, it would stay due before requests that the provider knows. Made-up ids may be many.
-        await reschedule(deps, one, { outcome: 'not_found_yet', detail: answer.reason })
-        return 'not_found_yet'
-      }
-      await undoClaim(deps, one, answer.reason)
-      return answer.kind
-    default:
-      return answer satisfies never
-  }
+type WithoutResult = Exclude<ResultAnswer, { kind: 'result' }>
+
+/** The endings without a landed result. */
+type OpenEnding = Exclude<PollEnding, 'landed' | 'result'>
+
+/** Schedules the next poll after an answer without a result, as pollEndings says. */
+async function pollAgain(deps: ClaimDeps, one: ClaimedPoll, answer: WithoutResult): Promise<PollEnding> {
+  const ending = endingOf(one, answer)
+  const detail = 'reason' in answer ? answer.reason : 'detail' in answer ? answer.detail : undefined
+  if (pollEndings[ending].next === 'in_place') await undoClaim(deps, one, detail ?? ending)
+  else await reschedule(deps, one, ending, { detail, status: answer.kind === 'running' ? answer.status : undefined })
+  return ending
+}
+
+function endingOf(one: ClaimedPoll, answer: WithoutResult): OpenEnding {
+  if (answer.kind === 'not_found' && one.seconds_unchanged > lostAfterSeconds) return 'lost'
+  const isForUnknown = one.is_unknown && !one.is_extra
+  // At its old place, it would stay due before requests that the provider knows. Made-up ids may be many.
+  if (answer.kind === 'no_call' && answer.reason === 'quota' && isForUnknown) return 'not_found_yet'
+  return answer.kind
 }
 
 type Answered = { one: ClaimedPoll; keyName: string; report: Report }
@@ -135,7 +105,7 @@ type Answered = { one: ClaimedPoll; keyName: string; report: Report }
 const locked = { tries: 3, baseMs: 1000, capMs: 5000 }
 
 /** Lands a result. If Postgres refuses it, the request is polled again later and others continue. */
-async function landOrPostpone(deps: PollingDeps, answered: Answered): Promise<PollEnd> {
+async function landOrPostpone(deps: PollingDeps, answered: Answered): Promise<PollEnding> {
   const { one } = answered
   for (let tries = 1; ; tries += 1) {
     try {
@@ -153,7 +123,7 @@ async function landOrPostpone(deps: PollingDeps, answered: Answered): Promise<Po
       )
       // A locked row cannot get another time. It is polled again after its lease ends.
       if (!isLocked || (await lockedRequests(deps.db, [one.request_id])).size === 0)
-        await reschedule(deps, one, { outcome: 'landing_failed', detail: postgresMessage(error) })
+        await reschedule(deps, one, 'landing_failed', { detail: postgresMessage(error) })
       return 'landing_failed'
     }
   }
@@ -175,7 +145,8 @@ async function landAnswer(deps: PollingDeps, { one, keyName, report: found }: An
   return outcome
 }
 
-type Again = { outcome: PollOutcome; detail?: string; status?: RunningStatus; rhythm?: Rhythm }
+/** Adds to the ending: a detail for readers, and the progress of a running request. */
+type Shown = { detail?: string | undefined; status?: RunningStatus | undefined }
 
 /**
  * Sets the next poll of a request, in its rhythm. A lost request is not polled again, but a late webhook still lands.
@@ -183,12 +154,16 @@ type Again = { outcome: PollOutcome; detail?: string; status?: RunningStatus; rh
 export async function reschedule(
   deps: ClaimDeps,
   one: ClaimedPoll,
-  { outcome, detail, status, rhythm = rhythmOf(outcome) }: Again,
+  ending: OpenEnding,
+  { detail, status }: Shown = {},
 ): Promise<void> {
   const now = deps.time()
   const { polls, seconds_since_tracked: secondsSinceTracked } = one
-  const inRhythm = nextPollAfter({ polls, secondsSinceTracked, rhythm }, now, Math.random)
-  const again = outcome === 'lost' ? sql`'infinity'::timestamptz` : inRhythm
+  const { stored: outcome, next } = pollEndings[ending]
+  const again =
+    next === 'steady' || next === 'slowing'
+      ? nextPollAfter({ polls, secondsSinceTracked, rhythm: next }, now, Math.random)
+      : sql`'infinity'::timestamptz`
   await end(
     deps,
     one,

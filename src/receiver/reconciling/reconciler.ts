@@ -1,17 +1,10 @@
 import { faultOf } from '../../platform/postgres/errors.ts'
+import { pollEndings, type PollEnding, type RunCounter } from '../domain/poll-endings.ts'
 import { claimDue, claimOne, claimForRun, createResting } from './poll-claims.ts'
-import { beginPolls, poll, type PollEnd, type PollingDeps } from './polling.ts'
+import { beginPolls, poll, type PollingDeps } from './polling.ts'
 
-/** The polls of a run, by their ends. `landed`: the result was new to readers. */
-export type ReconcileRun = {
-  scanned: number
-  landed: number
-  running: number
-  notFound: number
-  failed: number
-  postponed: number
-  rateLimited: number
-}
+/** The number of the requests of a run, and of its polls by their endings. */
+export type ReconcileRun = Record<'scanned' | RunCounter, number>
 
 const claimRows = 16
 
@@ -49,12 +42,16 @@ export async function runOnce(deps: PollingDeps, signal?: AbortSignal): Promise<
 }
 
 /** Polls one request now, regardless of its schedule. Undefined if it is not tracked or its row stays locked. */
-export async function reconcileOne(deps: PollingDeps, requestId: string): Promise<ReconcileRun | undefined> {
+export async function reconcileOne(deps: PollingDeps, requestId: string): Promise<PollEnding | undefined> {
   const one = await claimOne(deps, requestId)
-  if (!one) return undefined
-  const run = { ...newRun(), scanned: 1 }
   // An operator's poll may take any call, also for an unknown request.
-  count(run, await poll(deps, { ...one, is_unknown: false }))
+  return one && poll(deps, { ...one, is_unknown: false })
+}
+
+/** Returns the counts of a run that made one poll. */
+export function runOf(ending: PollEnding): ReconcileRun {
+  const run = { ...newRun(), scanned: 1 }
+  count(run, ending)
   return run
 }
 
@@ -62,21 +59,6 @@ export function newRun(): ReconcileRun {
   return { scanned: 0, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
 }
 
-/** The counts of a run that each end of a poll adds to. */
-const countedAs: Record<PollEnd, readonly Exclude<keyof ReconcileRun, 'scanned'>[]> = {
-  landed: ['landed'],
-  result: [],
-  running: ['running'],
-  not_found: ['notFound'],
-  unreachable: ['failed'],
-  invalid: ['failed'],
-  landing_failed: ['failed'],
-  not_found_yet: ['postponed'],
-  no_call: ['postponed'],
-  unauthorized: ['postponed'],
-  rate_limited: ['postponed', 'rateLimited'],
-}
-
-function count(run: ReconcileRun, end: PollEnd): void {
-  for (const name of countedAs[end]) run[name] += 1
+function count(run: ReconcileRun, ending: PollEnding): void {
+  for (const counter of pollEndings[ending].counters) run[counter] += 1
 }

@@ -42,8 +42,8 @@ export function mediaStand({
     await deliver(receiver.webhookUrl, body)
     // A poll that fails is scheduled again, but no role of this receiver makes that poll.
     await eventually(async () => {
-      const run = await receiver.deps.background.reconcileOne(requestId)
-      return run?.failed === 0 && run.postponed === 0
+      const ending = await receiver.deps.background.reconcileOne(requestId)
+      return ending === 'landed' || ending === 'result'
     })
     return requestId
   }

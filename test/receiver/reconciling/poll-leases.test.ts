@@ -46,9 +46,9 @@ describe('the lease of a poll', () => {
     const [alive] = await claim(leaseSeconds)
     if (!dead || !alive) expect.fail('nothing was claimed')
     const before = await nextPollIn()
-    await reschedule(deps, dead, { outcome: 'invalid' })
+    await reschedule(deps, dead, 'invalid')
     expect(await nextPollIn()).toBe(before)
-    await reschedule(deps, alive, { outcome: 'invalid' })
+    await reschedule(deps, alive, 'invalid')
     expect(await nextPollIn()).toBeGreaterThan(before)
   })
 
@@ -58,7 +58,7 @@ describe('the lease of a poll', () => {
     if (!dead || !alive) expect.fail('nothing was claimed')
     await undoClaim(deps, alive, 'quota')
     const before = await nextPollIn()
-    await reschedule(deps, dead, { outcome: 'invalid' })
+    await reschedule(deps, dead, 'invalid')
     expect(await nextPollIn()).toBe(before)
   })
 
@@ -86,11 +86,11 @@ describe('the lease of a poll', () => {
       database.sql`update mediadock.requests set doubt_poll_at = ${new Date(start + seconds * 1000)}`
     await ask(0)
     const [served] = await claim(0)
-    await reschedule(deps, served!, { outcome: 'invalid' })
+    await reschedule(deps, served!, 'invalid')
     expect(await asked()).toBe(false)
     const [early] = await claim(600)
     await ask(600)
-    await reschedule(deps, early!, { outcome: 'invalid' })
+    await reschedule(deps, early!, 'invalid')
     expect(await asked()).toBe(true)
   })
 
@@ -126,9 +126,9 @@ describe('the lease of a poll', () => {
       await tell()
       const [next] = await claim(1)
       if (!early || !next) expect.fail('nothing was claimed')
-      await reschedule(deps, early, { outcome: 'not_found' })
+      await reschedule(deps, early, 'not_found')
       expect(await database.sql`select poll_outcome from mediadock.requests`).toEqual([{ poll_outcome: null }])
-      await reschedule(deps, next, { outcome: 'not_found' })
+      await reschedule(deps, next, 'not_found')
       expect(await database.sql`select poll_outcome from mediadock.requests`).toEqual([{ poll_outcome: 'not_found' }])
     },
   )

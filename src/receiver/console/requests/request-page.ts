@@ -21,7 +21,7 @@ import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { queryOf } from '../parts/url.ts'
 import { bothSidesCard } from './both-sides-card.ts'
 import { contradictionBadge, contradictionCard } from './contradiction-card.ts'
-import { endOf, manualPollWords, parseEnd } from './manual-poll.ts'
+import { answerOf, manualPollWords, parseAnswer } from './manual-poll.ts'
 import { timeline } from './request-timeline.ts'
 import { mediaCount, overdueBy, progressOf, type When } from './request-words.ts'
 import { mentionedPage, refusedCard, unknownPage } from './untracked-request.ts'
@@ -61,9 +61,9 @@ export function requestRoutes(console: ConsoleDeps): Router {
       target: before.id,
       detailOf: (done) => done,
       work: async () => {
-        const run = await background.reconcileOne(before.id)
+        const ending = await background.reconcileOne(before.id)
         const after = (await readWithin(db, (tx) => findRequest(tx, before.id, when()))) ?? before
-        return { outcome: endOf(run, before, after), was: before.status, status: after.status }
+        return { outcome: answerOf(ending, before, after), was: before.status, status: after.status }
       },
     })
     return res.redirect(303, linkTo(`/requests/${before.id}`, { poll: polled.outcome, at: clock().toISOString() }))
@@ -129,13 +129,13 @@ function mediaCard(request: RequestDetail, links: LinkPolicy): Markup | '' {
 
 /** The outcome of “Ask the provider now”, after that button was pressed. */
 function manualPoll(request: RequestDetail, query: Query): Markup | '' {
-  const end = parseEnd(query['poll'])
-  if (end === undefined) return ''
+  const answer = parseAnswer(query['poll'])
+  if (answer === undefined) return ''
   const at = z.iso.datetime().safeParse(query['at']).data
   const newer = at !== undefined && request.polled_at !== null && request.polled_at > at
   const { good, text } = newer
     ? { good: true, text: 'A newer poll has begun since; see below.' }
-    : manualPollWords(end, request)
+    : manualPollWords(answer, request)
   const words = html`${at === undefined ? '' : html`At ${time(at, 'seconds')}: `}${text}`
   return good ? notice(words) : problem(words)
 }

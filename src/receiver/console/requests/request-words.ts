@@ -1,5 +1,5 @@
 import type { Tone } from '../../../platform/pages/parts.ts'
-import type { PollOutcome } from '../../domain/poll-outcomes.ts'
+import type { PollOutcome } from '../../domain/poll-endings.ts'
 import { pollText } from '../../on-call/poll-words.ts'
 import type { Request } from '../../queries/requests.ts'
 import { duration } from '../parts/parts.ts'

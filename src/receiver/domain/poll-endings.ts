@@ -1,0 +1,81 @@
+/*
+ * Every ending of a poll. A poll is for one request, and may make several calls.
+ *
+ *   landed            the source's result changed the request for readers
+ *   result            the result was known, or other landings changed the row at each try to land it
+ *   running           the request has not finished
+ *   not_found         no key that was tried knows the request
+ *   lost              the same, a day after the request was tracked or landed
+ *   not_found_yet     a key does not know it, and another that may know it has no call left
+ *   others_paused     a key does not know it, and another that may know it pauses for another reason
+ *   others_refused    a key does not know it, and another that may know it is refused by the source
+ *   unreachable       the source gave no usable answer
+ *   invalid           the answer does not follow the documents of the API
+ *   unauthorized      the source refused the key
+ *   rate_limited      the source limits the calls of the key
+ *   no_call           no call was made, or this process cut it in order to stop
+ *   landing_failed    Postgres refused the result
+ *
+ * The columns of `pollEndings`:
+ *
+ *   stored     the outcome that `requests.poll_outcome` shows. After `in_place`, an extra poll leaves it as it is
+ *   counters   the counts of a run of the reconciler that the poll adds to
+ *   manual     the answer to an operator who asked for the poll. `compared`: the request before and after decides
+ *   next       the next poll. `steady`: soon, since the awaited answer will come. `slowing`: later each time, since the
+ *              answer rarely changes. `in_place`: as before, since the poll showed nothing of the request. `none`: none
+ */
+
+/**
+ * The values of `requests.poll_outcome`; `poll_detail` adds to them. The log `polls` has a row for each call, with the
+ * kind of its answer (FetchOutcome): `unauthorized` and `rate_limited` are stored only there.
+ */
+export const pollOutcomes = [
+  'result',
+  'running',
+  'not_found',
+  'not_found_yet',
+  'lost',
+  'unreachable',
+  'invalid',
+  'unauthorized',
+  'rate_limited',
+  'landing_failed',
+  'postponed',
+] as const
+export type PollOutcome = (typeof pollOutcomes)[number]
+
+type Row = {
+  stored: PollOutcome
+  counters: readonly ('landed' | 'running' | 'notFound' | 'failed' | 'postponed' | 'rateLimited')[]
+  manual: string
+  next: 'steady' | 'slowing' | 'in_place' | 'none'
+}
+
+export const pollEndings = {
+  landed: { stored: 'result', counters: ['landed'], manual: 'compared', next: 'none' },
+  result: { stored: 'result', counters: [], manual: 'compared', next: 'none' },
+  running: { stored: 'running', counters: ['running'], manual: 'running', next: 'steady' },
+  not_found: { stored: 'not_found', counters: ['notFound'], manual: 'not_found', next: 'slowing' },
+  lost: { stored: 'lost', counters: ['notFound'], manual: 'not_found', next: 'none' },
+  not_found_yet: { stored: 'not_found_yet', counters: ['postponed'], manual: 'postponed', next: 'slowing' },
+  others_paused: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'slowing' },
+  // A refused key may be accepted again at any moment, and only a request of that key shows it.
+  others_refused: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'steady' },
+  unreachable: { stored: 'unreachable', counters: ['failed'], manual: 'failed', next: 'steady' },
+  invalid: { stored: 'invalid', counters: ['failed'], manual: 'failed', next: 'slowing' },
+  unauthorized: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'in_place' },
+  rate_limited: { stored: 'postponed', counters: ['postponed', 'rateLimited'], manual: 'postponed', next: 'in_place' },
+  no_call: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'in_place' },
+  landing_failed: { stored: 'landing_failed', counters: ['failed'], manual: 'failed', next: 'slowing' },
+} as const satisfies Record<string, Row>
+
+type Endings = typeof pollEndings
+
+export type PollEnding = keyof Endings
+
+export type RunCounter = Endings[PollEnding]['counters'][number]
+
+export type ManualPollAnswer = Exclude<Endings[PollEnding]['manual'], 'compared'>
+
+/** `steady` and `slowing`: see `next` above. */
+export type Rhythm = Extract<Endings[PollEnding]['next'], 'steady' | 'slowing'>
