@@ -114,6 +114,7 @@ export function exampleOf(sections: Sections, recorded: Map<string, Recorded>): 
 #   node --env-file=.env bin/mediadock.js start receiver
 #
 # An empty value counts as not set. A start refuses wrong values and misspelt names.
+# This is not a shell script: values with blanks have no quotes, so do not source it.
 
 NODE_ENV=production
 
