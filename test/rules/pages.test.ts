@@ -53,14 +53,25 @@ it('docs/cli.md prints the help of every command', async () => {
   )
   await expect(`# The command line
 
-\`npx mediadock <command>\`, or \`mediadock <command>\` where the package is installed globally. \`--help\` prints the same. Commands read the settings of a receiver (\`provider …\`: of a provider) from the environment. On a laptop they find the database of the \`mediadock start\` in the same folder. Subscriptions have no command: manage them [in the console or with the API](subscriptions.md#add-one).
+\`npx mediadock <command>\`, or \`mediadock <command>\` where the package is installed globally. \`--help\` prints the same. Subscriptions have no command: manage them [in the console or with the API](subscriptions.md#add-one).
+
+## Where to run it
+
+Commands read the settings of a receiver (\`provider …\`: of a provider) from the environment. They do not read \`.env\`. On a laptop they find the database of the \`mediadock start\` in the same folder.
+
+| receiver | command |
+|---|---|
+| systemd, as root | \`cd /opt/mediadock && node_modules/.bin/node --env-file=/etc/mediadock/receiver.env bin/mediadock.js status\` |
+| compose | \`docker compose exec mediadock-1 node bin/mediadock.js status\` |
+| Docker | \`docker exec mediadock node bin/mediadock.js status\` |
+| Kubernetes | \`kubectl --namespace mediadock exec deployment/mediadock -- node bin/mediadock.js status\` |
 
 ## Exit codes
 
 | code | meaning | do |
 |---|---|---|
 | 0 | done; of \`start\`: stopped by a signal | |
-| 1 | failed; the output says why. Of \`status\`: a problem is critical, or no receiver runs. Of \`start\`: waiting would not help (a wrong password, a missing database or right), or a second signal | fix what the output says; a supervisor may restart |
+| 1 | failed; the output says why. Of \`status\`: a problem is critical, or no receiver has run for two minutes. Of \`start\`: waiting would not help (a wrong password, a missing database or right), or a second signal | fix what the output says; a supervisor may restart |
 | 2 | wrong usage | see \`--help\` |
 | 78 | wrong settings, all listed by name | fix the settings; a supervisor must not restart |
 
