@@ -50,7 +50,7 @@ export function createSequencer(deps: SequencerDeps, { maxStatements = 200 } = {
       if (sequenced > 0) deps.onSequenced?.()
       // Changes that arrive during this pause share the next round and its fsync.
       if (sequenced > 0 && seen !== null) await delay(40, undefined, { signal: deps.signal }).catch(() => {})
-      return { more: seen === null, sequenced }
+      return { more: seen === null }
     },
   }
 }

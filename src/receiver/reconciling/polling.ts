@@ -206,7 +206,6 @@ export function endPolling(deps: ClaimDeps, one: ClaimedPoll): Promise<void> {
 
 /** Writes the end of a poll while its claim holds. */
 async function end({ db, time }: ClaimDeps, one: ClaimedPoll, set: SQL): Promise<void> {
-  await one.endRenewals()
   await db.execute(sql`
     update mediadock.requests r set ${pollLease.giveBack(time())}, ${set} where ${pollLease.isHeld(one)}`)
 }

@@ -91,11 +91,16 @@ export async function sequence(
   { maxStatements, signal }: { maxStatements: number; signal: AbortSignal },
 ): Promise<void> {
   const { db, close } = createPool({ url, max: 1 })
-  const sequencer = createSequencer({ db, signal }, { maxStatements })
+  let isSequenced = false
+  const onSequenced = () => {
+    isSequenced = true
+  }
+  const sequencer = createSequencer({ db, signal, onSequenced }, { maxStatements })
   for (;;) {
     const isLast = signal.aborted
+    isSequenced = false
     const done = await orCut(sequencer.runOnce)
-    if (isLast && done?.sequenced === 0 && !done.more) break
+    if (isLast && done?.more === false && !isSequenced) break
     if (chance(0.5)) await pauseUpTo(30)
   }
   await close()
