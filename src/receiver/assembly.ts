@@ -17,7 +17,7 @@ import { createAcceptor, flushSeconds } from './intake/accept.ts'
 import { createArrivalLog } from './intake/arrival-log.ts'
 import { createQuarantine } from './intake/quarantine.ts'
 import { mountWebhooks } from './intake/webhook.ts'
-import { createHandOver, type HandOver } from './landing/hand-over.ts'
+import { createHandOver } from './landing/hand-over.ts'
 import type { LandingDeps } from './landing/landing-deps.ts'
 import { createReceiverMetrics } from './metrics.ts'
 import type { OnCallRole } from './on-call/roles.ts'
@@ -32,7 +32,7 @@ import { type Traces } from './traces/traces.ts'
 /** The background roles of the core, by the names in logs and metrics. */
 export type Role =
   | 'inbox'
-  | 'claims'
+  | 'inbox-leases'
   | 'feed'
   | 'poller'
   | 'arrival-log'
@@ -197,7 +197,7 @@ function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fe
 }
 
 /** The dependencies of landing, and the deliveries that this process holds until they have landed. */
-function openLanding(base: Base, { giveWay }: Pressure): { landingDeps: LandingDeps; handOver: HandOver } {
+function openLanding(base: Base, { giveWay }: Pressure) {
   const { settings, pools, db, keys, clock, time, logger, metrics, traces, roles, prepared, stopping } = base
   const wakePoller = (keyName: string) => roles.wakePoller(keyName)
   const join = (joining: Joining) => joinSubmit({ db, keys, time, logger }, joining)
@@ -211,7 +211,7 @@ function openLanding(base: Base, { giveWay }: Pressure): { landingDeps: LandingD
   }
   const { mediaHosts } = settings
   // For replays, with the connections of all others. The hand-over and the polls have their own.
-  const landingDeps = { db, keys, mediaHosts, time, logger, onProcessed, onHint: wakePoller, traces, join }
+  const landingDeps: LandingDeps = { db, keys, mediaHosts, time, logger, onProcessed, onHint: wakePoller, traces, join }
   const wakeInbox = () => roles.wake('inbox')
   const isPrepared = prepared.isDone
   const handOver = createHandOver({
@@ -261,7 +261,7 @@ export function openPublicApp(parts: Parts): Express {
     db: pools.accept.db,
     time: parts.time,
     logger,
-    memoryRoom: handOver,
+    handOver,
     onFlush: pressure.note,
     onStored: () => roles.wake('inbox'),
   })

@@ -124,7 +124,7 @@ function landingRoles(deps: BackgroundDeps) {
   const claim = () => pressure.paced(handOver.claimSome, signal)
   return {
     inbox: { runOnce: claim, idleMs: pollMs },
-    claims: { runOnce: handOver.renewClaims, idleMs: pollMs },
+    'inbox-leases': { runOnce: handOver.renewLeases, idleMs: pollMs },
     // A landing in this process wakes the feed. This interval serves every other change: landings of other processes,
     // refused submits, removed media, and values that join a landed result.
     feed: { runOnce: sequencer.runOnce, idleMs: 250 },

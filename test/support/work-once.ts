@@ -1,9 +1,10 @@
-import type { MemoryRoom } from '../../src/receiver/domain/delivery.ts'
-import { createHandOver, type HandOver } from '../../src/receiver/landing/hand-over.ts'
+import type { HandOver } from '../../src/receiver/domain/delivery.ts'
+import { createHandOver } from '../../src/receiver/landing/hand-over.ts'
 import type { LandingDeps } from '../../src/receiver/landing/landing-deps.ts'
+import { aroundStatements } from './statements.ts'
 
 /** No room in this process: each delivery is stored without a claim. */
-export const noRoom: MemoryRoom = {
+export const noRoom: HandOver = {
   leaseSeconds: 0,
   reserve: () => false,
   makeReady: () => {},
@@ -14,7 +15,7 @@ export const noRoom: MemoryRoom = {
 export type Round = { claimed: number; parked: number; landed: number; failed: number }
 
 /** A hand-over that no loop drives. Its leases go by the clock of the test. */
-export function testHandOver(deps: LandingDeps & { clock: () => Date }): HandOver {
+export function testHandOver(deps: LandingDeps & { clock: () => Date }) {
   return createHandOver({
     ...deps,
     giveWay: async () => {},
@@ -27,11 +28,17 @@ export function testHandOver(deps: LandingDeps & { clock: () => Date }): HandOve
 
 /** One round of claiming and all that comes of it. Throws the error of a batch that failed as a whole. */
 export async function workOnce(deps: LandingDeps & { clock: () => Date }): Promise<Round> {
+  let claimed = 0
   let landed = 0
   let parked = 0
   const errors: unknown[] = []
   const handOver = testHandOver({
     ...deps,
+    db: aroundStatements(deps.db, async (run, text) => {
+      const answer = await run()
+      if (text.includes('from claimed join weighed') && Array.isArray(answer)) claimed += answer.length
+      return answer
+    }),
     logger: Object.assign(Object.create(deps.logger), {
       info: (fields: { outcome?: string }, message: string) => {
         if (fields.outcome === 'parked') parked += 1
@@ -47,7 +54,7 @@ export async function workOnce(deps: LandingDeps & { clock: () => Date }): Promi
       deps.onProcessed(processed)
     },
   })
-  const { claimed } = await handOver.claimSome()
+  await handOver.claimSome()
   await handOver.idle()
   if (errors.length > 0) throw errors[0]
   return { claimed, parked, landed, failed: claimed - parked - landed }

@@ -39,7 +39,7 @@ export type Delivery = Omit<Admitted, 'source' | 'timestampSeconds'> & {
  * The room in memory for deliveries that this process stores. A delivery with room is stored with a claim of this
  * process, and then landed from memory.
  */
-export type MemoryRoom = {
+export type HandOver = {
   /** How long the claim lasts, unless it is renewed. */
   leaseSeconds: number
   /** Returns false if this process does not take it, for example without room. Any process may then claim it. */
@@ -49,6 +49,12 @@ export type MemoryRoom = {
   /** Called when a delivery was known already, or its storing was not confirmed. Ignored for one without room. */
   releaseReserved: (delivery: Delivery) => void
 }
+
+/**
+ * Larger bodies are verified in turns and leave a part of the memory for bodies to others (intake/body-reader.ts). They
+ * are landed from the inbox, since the parsed form would take several times the memory of the body.
+ */
+export const largeBodyBytes = 64 * 1024
 
 /** A webhook id: 1 to 255 visible ASCII characters (invalid_webhook_id otherwise). */
 export const webhookIdPattern = /^[\x21-\x7e]{1,255}$/

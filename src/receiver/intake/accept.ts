@@ -6,7 +6,7 @@ import type { Logger } from '../../platform/logger.ts'
 import { faultOf } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import type { Delivery, MemoryRoom } from '../domain/delivery.ts'
+import type { Delivery, HandOver } from '../domain/delivery.ts'
 import { distinct, storeDeliveries } from './store.ts'
 import { unavailable, type Acceptance } from './webhook-answers.ts'
 
@@ -44,7 +44,7 @@ export type Acceptor = {
 export type AcceptorDeps = {
   db: Database
   logger: Logger
-  memoryRoom: MemoryRoom
+  handOver: HandOver
   /** The time that replicas share. Postgres's own by default. */
   time?: SharedTime
   /** Called for each flush, with the number of deliveries still waiting after it. */
@@ -78,7 +78,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
             { err: error, deliveries: batch.length },
             'storing deliveries did not end in time, continuing without them: senders without an answer got 503',
           )
-          for (const { delivery } of batch) deps.memoryRoom.releaseReserved(delivery)
+          for (const { delivery } of batch) deps.handOver.releaseReserved(delivery)
         })
         .finally(() => {
           inFlight -= 1
@@ -186,19 +186,19 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
  * statement, with nothing stored. Also throws if the connection is lost: the statement may have been committed, and the
  * sender's next attempt is then a duplicate.
  */
-async function storePart({ db, time, memoryRoom, onStored, storeAgain }: FlushDeps, part: readonly Waiting[]) {
+async function storePart({ db, time, handOver, onStored, storeAgain }: FlushDeps, part: readonly Waiting[]) {
   const byId = Map.groupBy(part, ({ delivery }) => delivery.id)
   const rows = distinct(part.map(({ delivery }) => delivery))
   const reserved: Delivery[] = []
   const ids = new Set<string>()
   let stored: Awaited<ReturnType<typeof storeDeliveries>>
   try {
-    for (const row of rows) if (memoryRoom.reserve(row)) reserved.push(row)
+    for (const row of rows) if (handOver.reserve(row)) reserved.push(row)
     for (const { id } of reserved) ids.add(id)
-    const claimed = { ids, leaseSeconds: memoryRoom.leaseSeconds }
+    const claimed = { ids, leaseSeconds: handOver.leaseSeconds }
     stored = await storeDeliveries(db, rows, { now: time?.(), claimed })
   } catch (error) {
-    reserved.forEach(memoryRoom.releaseReserved)
+    reserved.forEach(handOver.releaseReserved)
     throw error
   }
   for (const [id, group] of byId) {
@@ -208,8 +208,8 @@ async function storePart({ db, time, memoryRoom, onStored, storeAgain }: FlushDe
     else group.forEach(({ delivery, resolve }, at) => resolve(outcomeOf(delivery, at === 0 && answer === 'new')))
   }
   for (const row of reserved) {
-    if (stored.get(row.id) === 'new') memoryRoom.makeReady(row)
-    else memoryRoom.releaseReserved(row)
+    if (stored.get(row.id) === 'new') handOver.makeReady(row)
+    else handOver.releaseReserved(row)
   }
   const isToClaim = ({ id, parsed }: Delivery) => {
     const answer = stored.get(id)

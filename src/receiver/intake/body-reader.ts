@@ -1,10 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import getRawBody from 'raw-body'
 import { freeBytes, waitForTurn } from '../../platform/http/turns.ts'
+import { largeBodyBytes } from '../domain/delivery.ts'
 import { Refusal, tooManyChunks, unavailable } from './webhook-answers.ts'
 
-/** Larger bodies are verified in turns, and leave a part of the budget to others. */
-export const largeBodyBytes = 64 * 1024
 /** The budget of all bodies that are being received or verified, over all connections. */
 const maxHeldBytes = 64 * 1024 * 1024
 /** The part of the budget that large bodies must leave to others, since a few of them could take all of it. */

@@ -1,9 +1,9 @@
 import type { Amount } from '../../platform/fair-share.ts'
-import { parseBody, type Delivery, type MemoryRoom } from '../domain/delivery.ts'
+import { largeBodyBytes, parseBody, type Delivery } from '../domain/delivery.ts'
 import { sourceOf, type Keys } from '../domain/keys.ts'
 import type { Parsed, Report } from '../domain/report.ts'
 import { pathIn } from '../domain/webhook-path.ts'
-import { createBatches, maxBatchRows, type Batches, type BatchesDeps } from './batches.ts'
+import { createBatches, maxBatchRows, type BatchesDeps } from './batches.ts'
 import { beforeLanding } from './before-landing.ts'
 import { claimedOnce } from './claimed.ts'
 import { createInFlight } from './in-flight.ts'
@@ -22,22 +22,11 @@ type HandOverDeps = LandingDeps &
     nowMs?: () => number
   }
 
-export type HandOver = MemoryRoom &
-  Pick<Batches, 'isBehind' | 'idle'> & {
-    /**
-     * One round: claims due deliveries, as far as there is room, and begins to land them. Unreadable ones are parked
-     * and hints are applied at once.
-     */
-    claimSome: () => Promise<{ claimed: number; more: boolean }>
-    /** Renews the claims that are older than half a lease. */
-    renewClaims: () => Promise<{ more: false }>
-  }
-
 /**
  * Takes over the deliveries that this process has just stored, which are landed from memory, and those that it claims
  * from the inbox. If the process dies, other processes claim them when the leases end.
  */
-export function createHandOver(deps: HandOverDeps): HandOver {
+export function createHandOver(deps: HandOverDeps) {
   const { db, keys, time, signal, isPrepared, nowMs = () => performance.now() } = deps
   const inFlight = createInFlight(deps)
   const { wake: wakeBatches, isBehind, idle } = createBatches({ ...deps, inFlight })
@@ -50,7 +39,7 @@ export function createHandOver(deps: HandOverDeps): HandOver {
 
   return {
     leaseSeconds: inboxLeaseSeconds,
-    reserve: (delivery) => {
+    reserve: (delivery: Delivery): boolean => {
       const { parsed, body } = delivery
       if (signal.aborted || !isPrepared() || parsed.kind !== 'report') return false
       if (!isLandedFromMemory(keys(), delivery) || !inFlight.mayReserve(delivery)) return false
@@ -59,21 +48,26 @@ export function createHandOver(deps: HandOverDeps): HandOver {
       inFlight.reserve({ claimed, report, bodyBytes: body.length, claimedAtMs: nowMs() })
       return true
     },
-    makeReady: ({ id }) => {
+    makeReady: ({ id }: Delivery): void => {
       inFlight.makeReady(id)
       wakeBatches()
     },
-    releaseReserved: ({ id }) => {
+    releaseReserved: ({ id }: Delivery): void => {
       inFlight.releaseReserved(id)
       wakeBatches()
     },
-    claimSome: async () => {
+    /**
+     * One round: claims due deliveries, as far as there is room, and begins to land them. Unreadable ones are parked
+     * and hints are applied at once.
+     */
+    claimSome: async (): Promise<{ more: boolean }> => {
       const room = signal.aborted ? undefined : inFlight.roomToClaim()
-      if (!room) return { claimed: 0, more: false }
+      if (!room) return { more: false }
       const claimedAtMs = nowMs()
       return claimInto(deps, room, (row, report) => addClaimed(row, report, claimedAtMs))
     },
-    renewClaims: async () => {
+    /** Renews the leases that are older than half their length. */
+    renewLeases: async () => {
       const startedAtMs = nowMs()
       const old = inFlight.claimedBefore(startedAtMs - (inboxLeaseSeconds * 1000) / 2)
       // Lost claims need no handling: only the newer claim takes the delivery out of the inbox.
@@ -94,7 +88,7 @@ async function claimInto(
   deps: LandingDeps,
   room: Amount,
   add: (row: ClaimedWithBody, report: Report) => void,
-): ReturnType<HandOver['claimSome']> {
+): Promise<{ more: boolean }> {
   const { db, keys, time, logger } = deps
   const limit = Math.min(maxBatchRows, room.rows)
   const rows = await claim(db, { limit, maxBytes: room.bytes, now: time() })
@@ -118,7 +112,7 @@ async function claimInto(
     if (report) add(row, report)
   }
   const bytes = rows.reduce((sum, { body }) => sum + body.length, 0)
-  return { claimed: rows.length, more: rows.length === limit || bytes >= room.bytes }
+  return { more: rows.length === limit || bytes >= room.bytes }
 }
 
 /** False for a delivery that any process is to claim from the inbox. */
@@ -128,8 +122,6 @@ function isLandedFromMemory(keys: Keys, { sourceName, headers, body }: Delivery)
     sourceOf(keys, sourceName) !== undefined &&
     // A webhook that ends a submit is joined with it.
     pathIn(headers).idempotencyKey === undefined &&
-    // A larger body is read back from its table, since its parsed form takes several times its memory. (largeBodyBytes
-    // of body-reader.ts has the same value for another reason: the time that its verification takes.)
-    body.length <= 64 * 1024
+    body.length <= largeBodyBytes
   )
 }

@@ -20,7 +20,7 @@ async function startAcceptor({ url, onStored = () => {} }: { url?: string; onSto
   const acceptor = createAcceptor({
     db: pool.db,
     logger: createLogger('silent'),
-    memoryRoom: noRoom,
+    handOver: noRoom,
     onFlush: ({ deliveries }) => flushes.push(deliveries),
     onStored,
   })
@@ -78,8 +78,8 @@ it('gives back the room in memory if a delivery of the batch cannot be made read
     if (reserved.size > 0) throw new Error('this one cannot be made ready')
     return Boolean(reserved.add(id))
   }
-  const memoryRoom = { ...noRoom, reserve, releaseReserved: ({ id }: Delivery) => void reserved.delete(id) }
-  const acceptor = createAcceptor({ db, logger: createLogger('silent'), memoryRoom, onStored: () => {} })
+  const handOver = { ...noRoom, reserve, releaseReserved: ({ id }: Delivery) => void reserved.delete(id) }
+  const acceptor = createAcceptor({ db, logger: createLogger('silent'), handOver, onStored: () => {} })
   const ends = await Promise.allSettled([acceptor.accept(newDelivery()), acceptor.accept(newDelivery())])
   expect(ends.map(({ status }) => status)).toEqual(['rejected', 'rejected'])
   expect(reserved.size).toBe(0)
@@ -93,7 +93,7 @@ describe('while Postgres accepts nothing', () => {
     const acceptor = createAcceptor({
       db: held,
       logger: createLogger('silent'),
-      memoryRoom: noRoom,
+      handOver: noRoom,
       onStored: () => {},
     })
     const flood = Promise.allSettled(Array.from({ length: 4500 }, () => acceptor.accept(newDelivery())))
@@ -119,7 +119,7 @@ it('stores no half of a batch that Postgres refused only after its senders were 
   const acceptor = createAcceptor({
     db: refusing,
     logger: createLogger('silent'),
-    memoryRoom: noRoom,
+    handOver: noRoom,
     onStored: () => {},
   })
   const ends = await Promise.allSettled([acceptor.accept(newDelivery()), acceptor.accept(newDelivery())])

@@ -1,7 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
+import type { HandOver } from '../../../src/receiver/domain/delivery.ts'
 import { createAcceptor, type Acceptor } from '../../../src/receiver/intake/accept.ts'
-import { createHandOver, type HandOver } from '../../../src/receiver/landing/hand-over.ts'
+import { createHandOver } from '../../../src/receiver/landing/hand-over.ts'
 import { claim, inboxLeaseSeconds } from '../../../src/receiver/landing/inbox.ts'
 import type { LandingDeps } from '../../../src/receiver/landing/landing-deps.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
@@ -13,7 +14,7 @@ import { testHandOver, workOnce } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 const acceptorFor = (deps: LandingDeps, handOver: HandOver): Acceptor =>
-  createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, memoryRoom: handOver, onStored: () => {} })
+  createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, handOver, onStored: () => {} })
 
 const failedWith = (requestId: string, n: number): Buffer =>
   Buffer.from(
@@ -51,7 +52,7 @@ it('a claimed delivery lands while another one of its claim is still being parke
   const claiming = handOver.claimSome()
   await eventually(async () => (await sql`select from mediadock.results`).length === 1)
   mayPark.resolve()
-  expect(await claiming).toMatchObject({ claimed: 2 })
+  await claiming
   await handOver.idle()
 })
 
@@ -172,7 +173,7 @@ describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
     const start = Date.now()
     for (const seconds of [4, 8, 12]) {
       deps.setNow(new Date(start + seconds * 1000))
-      await handOver.renewClaims()
+      await handOver.renewLeases()
       expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
     }
     writing.resolve()
@@ -252,7 +253,8 @@ describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
     deps.setNow(new Date(Date.now() + 1000))
     expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toHaveLength(1)
     deps.setNow(new Date(Date.now() + (inboxLeaseSeconds + 2) * 1000))
-    expect(await handOver.claimSome()).toMatchObject({ claimed: 1 })
+    await handOver.claimSome()
+    expect(await sql`select claims from mediadock.inbox`).toEqual([{ claims: 2 }])
     await eventually(() => !isFirst)
 
     const fresh = failed()

@@ -227,7 +227,7 @@ describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (
         statements += 1
         return run()
       })
-      const acceptor = createAcceptor({ db: counting, logger: noted, memoryRoom: noRoom, onStored: () => {} })
+      const acceptor = createAcceptor({ db: counting, logger: noted, handOver: noRoom, onStored: () => {} })
       const accepted = await Promise.allSettled(
         Array.from({ length: 60 }, () => acceptor.accept(newDelivery(failed().body))),
       )
@@ -246,7 +246,7 @@ describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (
     const { db, logger } = createTestWorker({ databaseUrl: database.url })
     const logged: unknown[] = []
     const noted = Object.assign(Object.create(logger), { error: (fields: unknown) => void logged.push(fields) })
-    const acceptor = createAcceptor({ db, logger: noted, memoryRoom: noRoom, onStored: () => {} })
+    const acceptor = createAcceptor({ db, logger: noted, handOver: noRoom, onStored: () => {} })
     const accepted = await Promise.allSettled(samples.map(({ body }) => acceptor.accept(newDelivery(body))))
     expect(accepted.flatMap(({ status }, at) => (status === 'rejected' ? [at] : []))).toEqual([33])
     expect(accepted[33]).toMatchObject({ reason: { code: 'unavailable', reason: 'postgres_failed' } })
@@ -260,7 +260,7 @@ describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (
     const acceptor = createAcceptor({
       db: deps.db,
       logger: deps.logger,
-      memoryRoom: testHandOver(deps),
+      handOver: testHandOver(deps),
       onStored: () => {},
     })
     const signed = { ...newDelivery(known.body), keyName: 'sandbox', environment: 'sandbox' as const }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import type { Delivery, MemoryRoom } from '../../../src/receiver/domain/delivery.ts'
+import type { Delivery, HandOver } from '../../../src/receiver/domain/delivery.ts'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import { claim, inboxLeaseSeconds, returnClaims } from '../../../src/receiver/landing/inbox.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
@@ -44,11 +44,11 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
       db: slow,
       time: deps.time,
       logger: deps.logger,
-      memoryRoom: handOver,
+      handOver,
       onStored: () => {},
     })
     await acceptor.accept(newDelivery(okImage().body))
-    await handOver.renewClaims()
+    await handOver.renewLeases()
     deps.setNow(later(start, inboxLeaseSeconds + 0.5))
     expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
     writing.resolve()
@@ -71,7 +71,7 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
     })
     const handOver = testHandOver({ ...deps, db: landingAfter(slow, writing.promise) })
     await handOver.claimSome()
-    await handOver.renewClaims()
+    await handOver.renewLeases()
     deps.setNow(later(start, inboxLeaseSeconds + 0.5))
     expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
     writing.resolve()
@@ -87,7 +87,7 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
       db: deps.db,
       time: deps.time,
       logger: deps.logger,
-      memoryRoom: handOver,
+      handOver,
       onStored: () => {},
     })
     // While one of its request is written, another waits for that batch.
@@ -96,7 +96,8 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
     const waiting = newDelivery(okImage(requestId).body)
     await acceptor.accept(waiting)
     deps.setNow(later(deps.clock(), inboxLeaseSeconds + 1))
-    expect(await handOver.claimSome()).toMatchObject({ claimed: 2 })
+    await handOver.claimSome()
+    expect(await sql`select claims from mediadock.inbox`).toEqual([{ claims: 2 }, { claims: 2 }])
     writing.resolve()
     await handOver.idle()
     expect(await sql`select from mediadock.inbox where delivery_id = ${waiting.id}`).toEqual([])
@@ -109,8 +110,8 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
     const handOver = testHandOver(deps)
     // It freezes between the commit and the landing.
     const frozen = { ...handOver, makeReady: () => {} }
-    const acceptor = (given: MemoryRoom) =>
-      createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, memoryRoom: given, onStored: () => {} })
+    const acceptor = (given: HandOver) =>
+      createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, handOver: given, onStored: () => {} })
     const delivery: Delivery = { ...newDelivery(failed().body), environment: 'sandbox', keyName: 'sandbox' }
     await acceptor(frozen).accept(delivery)
     deps.setNow(later(deps.clock(), inboxLeaseSeconds + 1))
@@ -150,7 +151,7 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
     const before = await putOff()
     isHeldUp = false
     deps.setNow(later(deps.clock(), 4))
-    const renewed = handOver.renewClaims()
+    const renewed = handOver.renewLeases()
     mayGoOn.resolve()
     await renewed
     expect(await putOff()).toBe(before)

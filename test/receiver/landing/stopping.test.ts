@@ -63,7 +63,7 @@ describe.each(usualServers)('on %s: a receiver that stops', (server) => {
       isPrepared: () => true,
       signal: stopping.signal,
     })
-    const acceptor = createAcceptor({ db: deps.db, logger: deps.logger, memoryRoom: handOver, onStored: () => {} })
+    const acceptor = createAcceptor({ db: deps.db, logger: deps.logger, handOver, onStored: () => {} })
     await Promise.all(Array.from({ length: 900 }, () => acceptor.accept(newDelivery(failed().body))))
     stopping.abort()
     await handOver.idle()

@@ -110,7 +110,7 @@ export async function createWorld(database: TestDatabase) {
 
   const landing = testHandOver(receiver)
   const handOver = { ...landing, reserve: (delivery: Delivery) => setting.handsOver && landing.reserve(delivery) }
-  const acceptor = createAcceptor({ db, time: receiver.time, logger, memoryRoom: handOver, onStored: () => {} })
+  const acceptor = createAcceptor({ db, time: receiver.time, logger, handOver, onStored: () => {} })
 
   const app = express()
   mountWebhooks(app, {
