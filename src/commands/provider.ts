@@ -4,76 +4,57 @@ import * as provider from '../provider/operating/commands.ts'
 import type { CommandDeps } from '../provider/operating/commands.ts'
 import { actorHere, stderrLogger } from './audited-command.ts'
 import { withDatabase } from './database.ts'
-import { printTable } from './terminal.ts'
+import { printItems, type TableColumns } from './listing.ts'
 import { defineCommand, printJson, required, UsageError } from './usage.ts'
 
-type Options = Partial<Record<'account' | 'name' | 'environment' | 'scopes' | 'credits', string>> & { json?: boolean }
-type Action = (deps: CommandDeps, words: string[], options: Options) => Promise<number | void>
+type Options = Partial<Record<'account' | 'name' | 'environment' | 'scopes' | 'credits', string>>
+/** The result of an action, as JSON and for people. */
+type Result = { json: object; print: () => void; code?: number }
+type Action = (deps: CommandDeps, words: string[], options: Options) => Promise<Result>
 
 /** Every action by its words. The words after them are its arguments. */
 const actions: Record<string, Action> = {
-  'keys create': async (deps, _words, { account, name, environment, scopes, json }) => {
+  'keys create': async (deps, _words, { account, name, environment, scopes }) => {
     const created = await provider.createKey(deps, {
       account: required(account, '--account'),
       name: required(name, '--name'),
       environment: required(environment, '--environment'),
       ...(scopes !== undefined && { scopes: scopes.split(',') }),
     })
-    if (json) return printJson(created)
-    return printFacts({ ...created, scopes: created.scopes.join(',') })
+    return { json: created, print: () => printFacts({ ...created, scopes: created.scopes.join(',') }) }
   },
-  'keys list': async (deps, _words, { account, json }) => {
-    const keys = await provider.listKeys(deps, { account })
-    if (json) return printJson(keys)
-    return printTable(
-      ['id', 'account', 'name', 'environment', 'scopes', 'key', 'state'],
-      keys.map((key) => [
-        key.id,
-        key.account,
-        key.name,
-        key.environment,
-        key.scopes.join(','),
-        `…${key.hint}`,
-        key.revoked_at ? 'revoked' : 'valid',
-      ]),
-    )
+  'keys list': async (deps, _words, { account }) =>
+    table(await provider.listKeys(deps, { account }), {
+      id: ({ id }) => id,
+      account: (key) => key.account,
+      name: ({ name }) => name,
+      environment: ({ environment }) => environment,
+      scopes: ({ scopes }) => scopes.join(','),
+      key: ({ hint }) => `…${hint}`,
+      state: ({ revoked_at }) => (revoked_at ? 'revoked' : 'valid'),
+    }),
+  'keys revoke': async (deps, [id]) => facts(await provider.revokeKey(deps, required(id, 'the id of the key'))),
+  'credits grant': async (deps, _words, { account, credits }) => {
+    const wanted = { account: required(account, '--account'), credits: required(credits, '--credits') }
+    return facts(await provider.grantCredits(deps, wanted))
   },
-  'keys revoke': async (deps, [id], { json }) =>
-    answer(await provider.revokeKey(deps, required(id, 'the id of the key')), json),
-  'credits grant': async (deps, _words, { account, credits, json }) =>
-    answer(
-      await provider.grantCredits(deps, {
-        account: required(account, '--account'),
-        credits: required(credits, '--credits'),
-      }),
-      json,
-    ),
-  cancel: async (deps, [id], { json }) =>
-    answer(await provider.cancelRequest(deps, required(id, 'the id of the request')), json),
-  'models list': async (deps, _words, { json }) => {
-    const models = await provider.listModels(deps)
-    if (json) return printJson(models)
-    return printTable(
-      ['slug', 'type', 'live', 'sandbox', 'name'],
-      models.map(({ slug, type, live, sandbox, name }) => [
-        slug,
-        type,
-        live ? 'on' : 'off',
-        sandbox ? 'on' : 'off',
-        name,
-      ]),
-    )
-  },
+  cancel: async (deps, [id]) => facts(await provider.cancelRequest(deps, required(id, 'the id of the request'))),
+  'models list': async (deps) =>
+    table(await provider.listModels(deps), {
+      slug: ({ slug }) => slug,
+      type: ({ type }) => type,
+      live: ({ live }) => (live ? 'on' : 'off'),
+      sandbox: ({ sandbox }) => (sandbox ? 'on' : 'off'),
+      name: ({ name }) => name,
+    }),
   'models enable': switchModel(true),
   'models disable': switchModel(false),
-  'faults set': async (deps, [id, ...faults], { json }) =>
-    answer(await provider.setFaults(deps, required(id, 'the id of the key'), provider.parseFaults(faults)), json),
-  'faults clear': async (deps, [id], { json }) =>
-    answer(await provider.setFaults(deps, required(id, 'the id of the key'), null), json),
-  'ledger check': async (deps, _words, { json }) => {
+  'faults set': async (deps, [id, ...faults]) =>
+    facts(await provider.setFaults(deps, required(id, 'the id of the key'), provider.parseFaults(faults))),
+  'faults clear': async (deps, [id]) => facts(await provider.setFaults(deps, required(id, 'the id of the key'), null)),
+  'ledger check': async (deps) => {
     const check = await provider.checkLedger(deps)
-    answer(check, json)
-    return check.ok ? 0 : 1
+    return { ...facts(check), code: check.ok ? 0 : 1 }
   },
 }
 
@@ -106,7 +87,7 @@ Models come from PROVIDER_CATALOG: set it here to the provider's value.
     json: { type: 'boolean' },
   },
   takesWords: true,
-  run: async (options, words, env) => {
+  run: async ({ json, ...options }, words, env) => {
     const count = [2, 1].find((some) => actions[words.slice(0, some).join(' ')]) ?? 0
     const action = actions[words.slice(0, count).join(' ')]
     if (!action) throw new UsageError('unknown action: mediadock provider --help lists the actions')
@@ -122,7 +103,10 @@ Models come from PROVIDER_CATALOG: set it here to the provider's value.
       const given = { databaseUrl, catalog, by, logger: stderrLogger, ...(secretKey && { secretKey }) }
       const { deps, close } = provider.openProvider(given)
       try {
-        return (await action(deps, words.slice(count), options)) ?? 0
+        const result = await action(deps, words.slice(count), options)
+        if (json) printJson(result.json)
+        else result.print()
+        return result.code ?? 0
       } catch (error) {
         if (error instanceof provider.CommandError && error.malformed) throw new UsageError(error.message)
         throw error
@@ -134,22 +118,25 @@ Models come from PROVIDER_CATALOG: set it here to the provider's value.
 })
 
 function switchModel(enabled: boolean): Action {
-  return async (deps, [given], { environment: where, json }) => {
+  return async (deps, [given], { environment: where }) => {
     const slug = required(given, 'the slug of the model')
     const environment = required(where, '--environment')
-    answer(await provider.setModelEnabled(deps, { slug, environment, enabled }), json)
+    return facts(await provider.setModelEnabled(deps, { slug, environment, enabled }))
   }
 }
 
-function answer(value: object, json: boolean | undefined): void {
-  if (json) printJson(value)
-  else printFacts(value)
+function table<T>(items: readonly T[], columns: TableColumns<T>): Result {
+  return { json: items, print: () => void printItems(items, columns, false) }
+}
+
+function facts(value: object): Result {
+  return { json: value, print: () => printFacts(value) }
 }
 
 function printFacts(value: object): void {
-  const facts = Object.entries(value).map(
+  const lines = Object.entries(value).map(
     ([name, fact]) => [name, typeof fact === 'object' ? JSON.stringify(fact) : String(fact)] as const,
   )
-  const width = Math.max(...facts.map(([name]) => name.length))
-  for (const [name, fact] of facts) process.stdout.write(`${name.padEnd(width)}  ${fact}\n`)
+  const width = Math.max(...lines.map(([name]) => name.length))
+  for (const [name, fact] of lines) process.stdout.write(`${name.padEnd(width)}  ${fact}\n`)
 }
