@@ -27,11 +27,8 @@ export type Submission = {
   completed: { output: Output; delivery: NewDelivery | undefined } | undefined
 }
 
-export type SubmitOutcome =
-  | { kind: 'accepted' }
-  | { kind: 'insufficient_credits' }
-  /** Another submit with the same key was written since the lookup. */
-  | { kind: 'key_taken' }
+/** `key_taken`: another submit with the same key was written since the lookup. */
+export type SubmitOutcome = 'accepted' | 'insufficient_credits' | 'key_taken'
 
 /**
  * Reserves credits, queues the request and remembers the Idempotency-Key, in one statement.
@@ -54,9 +51,9 @@ export async function writeSubmission(
   try {
     const rows = await runInTime(db, statement(submission, now), signal)
     const { written } = one(rows, `submitting the request ${submission.requestId}`)
-    return { kind: written ? 'accepted' : 'insufficient_credits' }
+    return written ? 'accepted' : 'insufficient_credits'
   } catch (error) {
-    if (isKeyTaken(error)) return { kind: 'key_taken' }
+    if (isKeyTaken(error)) return 'key_taken'
     throw error
   }
 }

@@ -62,28 +62,25 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
       ? undefined
       : await checkWebhookUrl(body.webhook_url, { allow, resolve: deps.resolve })
 
-  // An expired key is deleted and taken again. Another submit may take it first.
-  for (let tries = 0; tries < 3; tries += 1) {
-    const submission = await prepare(deps, caller, model, { input, webhookUrl, idempotency })
-    const outcome = await writeSubmission(deps.db, submission, deps.time(), signal)
-    switch (outcome.kind) {
-      case 'accepted':
-        return accepted(deps, submission)
-      case 'insufficient_credits':
-        throw new HttpError(402, 'insufficient_credits', `the balance is too low for ${submission.cost} credits`, {
-          type: 'billing_error',
-        })
-      case 'key_taken': {
-        const raced = await replay(deps, caller, idempotency)
-        if (raced) return raced
-        break
-      }
-      default:
-        outcome satisfies never
+  const submission = await prepare(deps, caller, model, { input, webhookUrl, idempotency })
+  const outcome = await writeSubmission(deps.db, submission, deps.time(), signal)
+  switch (outcome) {
+    case 'accepted':
+      return accepted(deps, submission)
+    case 'insufficient_credits': {
+      const message = `the balance is too low for ${submission.cost} credits`
+      throw new HttpError(402, 'insufficient_credits', message, { type: 'billing_error' })
     }
+    case 'key_taken': {
+      const raced = await replay(deps, caller, idempotency)
+      if (raced) return raced
+      // Only if the other submit's key has expired since.
+      const message = 'the first request with this Idempotency-Key is still being processed'
+      throw new HttpError(409, 'request_in_progress', message)
+    }
+    default:
+      return outcome satisfies never
   }
-  const message = 'the first request with this Idempotency-Key is still being processed'
-  throw new HttpError(409, 'request_in_progress', message)
 }
 
 /** Reads the position before waking the worker, which would often claim the request first. */
@@ -122,24 +119,15 @@ async function prepare(
   model: CatalogModel,
   { input, webhookUrl, idempotency }: Checked,
 ): Promise<Submission> {
-  const requestId = randomUUID()
-  const cost = priceOf(model, input)
-  const faults = caller.environment === 'sandbox' ? caller.faults : null
-  const common = { requestId, accountId: caller.accountId, keyId: caller.keyId, environment: caller.environment }
-  const submission = {
-    ...common,
-    model: model.slug,
-    input,
-    engine: engineOf(model),
-    cost,
-    webhookUrl,
-    faults,
-    idempotency,
-  }
-  if (caller.environment === 'live' || runsLikeLive(caller)) return { ...submission, completed: undefined }
+  const { accountId, keyId, environment } = caller
+  const [requestId, cost, engine] = [randomUUID(), priceOf(model, input), engineOf(model)]
+  const faults = environment === 'sandbox' ? caller.faults : null
+  const ordered = { requestId, accountId, keyId, environment, model: model.slug, input, engine, cost, faults }
+  const submission = { ...ordered, webhookUrl, idempotency }
+  if (environment === 'live' || runsLikeLive(caller)) return { ...submission, completed: undefined }
 
   const { mediaDir, mediaUrl } = deps.settings
-  const output = await sandboxOutput(submission.engine, { mediaDir, mediaUrl, input })
+  const output = await sandboxOutput(engine, { mediaDir, mediaUrl, input })
   const notified = { requestId, model: model.slug, cost, webhook_url: webhookUrl ?? null, faults }
   const delivery = notificationOf(notified, { kind: 'completed', output }, deps.random)
   return { ...submission, completed: { output, delivery } }
