@@ -14,12 +14,9 @@ const authorizationPattern = /^(?:Bearer|Key) +(\S+) *$/i
  * Reads the API key of a request in any of the spec's three forms (Authentication 1). Returns undefined if it is
  * missing, if two credentials disagree, or if its shape is wrong. A wrong shape never reaches Postgres.
  */
-export function readApiKey({
-  headers,
-  rawHeaders,
-}: Pick<IncomingMessage, 'headers' | 'rawHeaders'>): string | undefined {
-  if (disagreesOnAuthorization(rawHeaders)) return undefined
-  const authorization = headers.authorization
+export function readApiKey({ headers, headersDistinct }: IncomingMessage): string | undefined {
+  const [authorization, ...others] = new Set(headersDistinct['authorization'])
+  if (others.length > 0) return undefined
   const fromAuthorization =
     authorization === undefined ? undefined : (authorizationPattern.exec(authorization)?.[1] ?? '')
   const custom = headers['x-api-key']
@@ -27,19 +24,6 @@ export function readApiKey({
   if (fromAuthorization !== undefined && fromCustom !== undefined && fromAuthorization !== fromCustom) return undefined
   const key = fromAuthorization ?? fromCustom
   return key !== undefined && key.length <= 200 && isKeyShaped(key) ? key : undefined
-}
-
-/** True if several Authorization headers differ. Node keeps only the first. */
-function disagreesOnAuthorization(rawHeaders: readonly string[]): boolean {
-  let first: string | undefined
-  for (let at = 0; at < rawHeaders.length; at += 2) {
-    const name = rawHeaders[at] ?? ''
-    if (name.length !== 13 || name.toLowerCase() !== 'authorization') continue
-    const value = rawHeaders[at + 1] ?? ''
-    if (first !== undefined && first !== value) return true
-    first = value
-  }
-  return false
 }
 
 export function invalidApiKey(): HttpError {
