@@ -1,5 +1,6 @@
+import type { LookupFunction } from 'node:net'
 import { Agent } from 'undici'
-import { guardedLookup } from './guarded-lookup.ts'
+import { isPublicAddress } from './public-address.ts'
 import type { Resolve } from './resolver.ts'
 
 /** How to connect to a URL: only at public addresses, at any address, or not at all with a reason. */
@@ -19,4 +20,21 @@ export function createAgents(resolve: Resolve, { connectMs, ...limits }: Agent.O
     named: new Agent({ ...all, connect: { timeout: connectMs } }),
   }
   return { agents, close: async () => void (await Promise.all([agents.public.destroy(), agents.named.destroy()])) }
+}
+
+/** Looks up a name when connecting. Fails if an address is not public, so later changes gain nothing. */
+function guardedLookup(resolve: Resolve, timeoutMs: number): LookupFunction {
+  return (hostname, options, callback) => {
+    resolve(hostname, timeoutMs).then(
+      (addresses) => {
+        const all = addresses.map((address) => ({ address, family: address.includes(':') ? 6 : 4 }))
+        const [first] = all
+        if (first === undefined) return callback(new Error(`${hostname} does not resolve`), '', 0)
+        if (!addresses.every(isPublicAddress))
+          return callback(new Error(`${hostname} resolves to an address that is not public`), '', 0)
+        return options.all ? callback(null, all) : callback(null, first.address, first.family)
+      },
+      (error: Error) => callback(error, '', 0),
+    )
+  }
 }
