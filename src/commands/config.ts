@@ -3,7 +3,7 @@ import { HttpError } from '../platform/http/http.ts'
 import { isUpToDate } from '../platform/postgres/migrate.ts'
 import type { Database } from '../platform/postgres/postgres.ts'
 import type { GenerationKey } from '../receiver/domain/keys.ts'
-import type { ProviderReads } from '../receiver/fetching/provider-reads.ts'
+import type { SourceReads } from '../receiver/fetching/source-reads.ts'
 import { countUntracked } from '../receiver/queries/trouble.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 import { providerReadsOf, withReceiver, type WithReceiver } from './processing.ts'
@@ -69,7 +69,7 @@ async function trackingLines(db: Database): Promise<Line[]> {
 }
 
 /** Checks one key with a read-only call (spec, Endpoints: account), within the call budget that all replicas share. */
-async function keyLine({ settings }: WithReceiver, read: ProviderReads, key: GenerationKey): Promise<Line> {
+async function keyLine({ settings }: WithReceiver, read: SourceReads, key: GenerationKey): Promise<Line> {
   const what = `key ${key.name} (${key.environment ?? 'environment unknown'})`
   if (key.retired || key.apiKey === undefined)
     return good(what, key.retired ? 'retired' : 'without api_key', 'its secret verifies webhooks; it makes no calls')

@@ -6,8 +6,8 @@ import { postgresTime } from '../platform/postgres/time.ts'
 import { withSetting, type ProcessEnvironment } from '../platform/settings.ts'
 import { createFetcher } from '../receiver/fetching/fetcher.ts'
 import { createPollLog } from '../receiver/fetching/poll-log.ts'
-import { createProviderReads, type ProviderReads } from '../receiver/fetching/provider-reads.ts'
 import { createSourceClient } from '../receiver/fetching/source-client.ts'
+import { createSourceReads, type SourceReads } from '../receiver/fetching/source-reads.ts'
 import { createPollKeeper } from '../receiver/reconciling/poll-claims.ts'
 import type { PollingDeps } from '../receiver/reconciling/polling.ts'
 import { createSetAside } from '../receiver/reconciling/rests.ts'
@@ -38,11 +38,11 @@ export async function withReceiver<T>(env: ProcessEnvironment, work: (given: Wit
  * Reads from the provider, within the budget of the keys. The keys of a command may be wrong, so an answer to them does
  * not pause the keys of the same names in a running receiver.
  */
-export function providerReadsOf({ db, settings, interrupted: cut }: WithReceiver): ProviderReads {
+export function providerReadsOf({ db, settings, interrupted: cut }: WithReceiver): SourceReads {
   const { keys, fetchRatePerMinute, generationApiUrl: baseUrl } = settings
   const client = createSourceClient({ baseUrl, fetch, clock: () => new Date() })
   const asking = { keys: () => keys, fetchRatePerMinute, calls: notCounted, cut, keyEffect: () => 'none' as const }
-  return createProviderReads({ db, client, time: postgresTime, logger: createLogger('silent'), ...asking })
+  return createSourceReads({ db, client, time: postgresTime, logger: createLogger('silent'), ...asking })
 }
 
 /** Calls `work` with the receiver's own dependencies of landing and polling, within the same call budget. */

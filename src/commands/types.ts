@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { z } from 'zod'
 import { HttpError } from '../platform/http/http.ts'
-import type { ProviderReads } from '../receiver/fetching/provider-reads.ts'
+import type { SourceReads } from '../receiver/fetching/source-reads.ts'
 import { catalogEntrySchema, modelSchema, type InputDescriptor, type Model } from '../wire/schemas.ts'
 import { providerReadsOf, withReceiver } from './processing.ts'
 import { defineCommand } from './usage.ts'
@@ -32,7 +32,7 @@ catalog. Takes one call of the key's budget for the list and one per model, and 
 type Reading = { keyName: string | undefined; interrupted: AbortSignal }
 
 /** Returns a reader for this key, which waits while the key has no call left, until Ctrl-C. */
-function waiting(reads: ProviderReads, { keyName, interrupted }: Reading) {
+function waiting(reads: SourceReads, { keyName, interrupted }: Reading) {
   return async (path: string): Promise<unknown> => {
     for (;;) {
       try {

@@ -7,14 +7,13 @@ import { postgresTime, timeOf } from '../platform/postgres/time.ts'
 import { createPressure, type Pressure } from '../platform/pressure.ts'
 import type { Keys } from './domain/keys.ts'
 import { sourceLabel } from './domain/source.ts'
-import { cancelJob, type Cancelable } from './fetching/canceling.ts'
 import { createFetcher } from './fetching/fetcher.ts'
-import { createKeySets } from './fetching/key-sets.ts'
 import { createPollLog } from './fetching/poll-log.ts'
-import { createProviderReads } from './fetching/provider-reads.ts'
 import { createSourceClient } from './fetching/source-client.ts'
+import { createSourceReads } from './fetching/source-reads.ts'
 import { createAcceptor, flushSeconds } from './intake/accept.ts'
 import { createArrivalLog } from './intake/arrival-log.ts'
+import { createKeySets } from './intake/key-sets.ts'
 import { createQuarantine } from './intake/quarantine.ts'
 import { mountWebhooks } from './intake/webhook.ts'
 import { createHandOver } from './landing/hand-over.ts'
@@ -25,6 +24,7 @@ import { createAwaited } from './reconciling/awaited.ts'
 import { createUnsignedHints } from './reconciling/unsigned-hints.ts'
 import type { ReceiverSettings } from './settings.ts'
 import type { RunningSlice, Slice } from './slice.ts'
+import { cancelJob, type Cancelable } from './submitting/canceling.ts'
 import { joinSubmit, type Joining } from './submitting/joining.ts'
 import { createSubmitter } from './submitting/submit.ts'
 import { type Traces } from './traces/traces.ts'
@@ -190,7 +190,7 @@ function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fe
     fetcher,
     unsignedHints: createUnsignedHints({ db, time, logger, dropped: metrics.unsignedHintsDropped }),
     submitter: createSubmitter(submitting),
-    providerReads: createProviderReads(submitting),
+    sourceReads: createSourceReads(submitting),
     /** Asks the source of a request to cancel its job. */
     cancel: (request: Cancelable) => cancelJob(submitting, request),
   }

@@ -154,7 +154,7 @@ function pollRoles(deps: BackgroundDeps, poller: Poller) {
   const { handOver, pressure, submitter, followsUp, unsignedHints, keySets, signal } = deps
   const { db, keys, time } = deps
   const { fetchRatePerAccount: limitPerMinute } = deps.settings
-  const asking = { db, keys, time, readSpending, reads: deps.providerReads, limitPerMinute, asked: new Map() }
+  const asking = { db, keys, time, readSpending, reads: deps.sourceReads, limitPerMinute, asked: new Map() }
   const accounts = async () => (deps.asksForAccounts ? noteAccounts(asking) : { more: false })
   // New results have priority over completing older ones.
   const pollDue = async () => {

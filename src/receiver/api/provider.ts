@@ -1,7 +1,7 @@
 import type { Request, Response } from 'express'
 import { z } from 'zod'
 import { accountSchema, catalogEntrySchema, modelSchema } from '../../wire/schemas.ts'
-import type { ReadAnswer } from '../fetching/provider-reads.ts'
+import type { ReadAnswer } from '../fetching/source-reads.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { costFiltersSchema, costsSchema, readCosts } from '../queries/costs.ts'
 import { parseFilters } from '../queries/filters.ts'
@@ -23,7 +23,7 @@ const estimateSchema = z.object({ credits: z.number() })
  * Reads of the provider, for services without an API key (spec, Endpoints: catalog, model, estimate, account), and what
  * its generations cost.
  */
-export function providerOperations({ db, providerReads }: ReceiverDeps): Operation[] {
+export function providerOperations({ db, sourceReads }: ReceiverDeps): Operation[] {
   const read = (path: string, schema: z.ZodType, about: { operationId: string; summary: string }): Operation => ({
     method: 'get',
     path,
@@ -37,7 +37,7 @@ export function providerOperations({ db, providerReads }: ReceiverDeps): Operati
       const { key_name: keyName } = parseFilters(querySchema, req.query)
       const model = path.includes('{model}') ? slugOf(req) : ''
       const body = path === estimatePath ? { body: await readBody(req, res, inputSchema) } : {}
-      send(res, await providerReads({ path: `/v1${path.replace('{model}', model)}`, ...body }, keyName))
+      send(res, await sourceReads({ path: `/v1${path.replace('{model}', model)}`, ...body }, keyName))
     },
   })
   const show = { operationId: 'showModel', summary: 'One model with its input schema and price' }

@@ -5,11 +5,13 @@ import { accountSchema, type Account } from '../../wire/schemas.ts'
 import { callBudgets } from '../domain/budgets-schema.ts'
 import { usableDefaultKeys, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { claimAccounts, noteBalance, type Spending } from './balances.ts'
-import type { ProviderReads } from './provider-reads.ts'
+import type { SourceReads } from './source-reads.ts'
+
+// A role, and yet in this folder: the limit of an account belongs to the budgets of its keys (takeCall()).
 
 export type AccountsDeps = {
   db: Database
-  reads: ProviderReads
+  reads: SourceReads
   keys: () => Keys
   time: SharedTime
   readSpending: (db: Database, keyName: string, now: SQL) => Promise<Spending>
@@ -20,7 +22,7 @@ export type AccountsDeps = {
 }
 
 /**
- * One round: asks the provider for the account of each key, once in the life of this process and again when the name
+ * One round: asks the source for the account of each key, once in the life of this process and again when the name
  * gets another API key. It stores the account beside the key's budget, with the limit that all keys of an account share
  * (takeCall). Until its account is known, a key has only its own limit. A single key needs no account. Once an hour it
  * also asks for the balance of each account with a live key.
@@ -66,7 +68,7 @@ async function noteBalances(deps: AccountsDeps, usable: readonly GenerationKey[]
   }
 }
 
-/** Returns undefined if the provider gives no usable answer, or the key has no call left. A later round asks again. */
+/** Returns undefined if the source gives no usable answer, or the key has no call left. A later round asks again. */
 async function readAccount({ reads }: AccountsDeps, keyName: string): Promise<Account | undefined> {
   const answer = await reads({ path: '/v1/account' }, keyName).catch(() => undefined)
   return accountSchema.safeParse(answer?.status === 200 ? answer.body : undefined).data

@@ -2,6 +2,8 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
 
+// In this folder, since `call_budgets` has the balances and only fetching writes it. gauges/balances.ts reads them.
+
 /** The credits that the live requests of an account settled in the last 30 days, as bounds. */
 export type MonthSpending = {
   /** The landed cost of requests that were tracked in the 30 days. */
@@ -33,7 +35,7 @@ export async function claimAccounts(db: Database, keyNames: readonly string[], n
   return rows.map(({ key_name }) => key_name)
 }
 
-/** The provider's answer about the account of a key, and what the receiver's own records say. */
+/** The source's answer about the account of a key, and what the receiver's own records say. */
 export type AccountAnswer = {
   keyName: string
   balance: number
@@ -53,7 +55,7 @@ export async function noteBalance(db: Database, answer: AccountAnswer, now: SQL)
 }
 
 /**
- * Returns the share by which the provider's usage lies outside the bounds that the records set. Null if the records
+ * Returns the share by which the source's usage lies outside the bounds that the records set. Null if the records
  * cover neither the 30 days nor all requests of the account.
  */
 function differenceOf({ least, most, requests, covers }: MonthSpending, usage: AccountAnswer['usage']): number | null {

@@ -7,7 +7,7 @@ import { callDeadlineMs } from './source-client.ts'
 
 /** The health of a key when a call was granted. The answer of the call changes it: see key-health.ts. */
 export type KeyHealth = {
-  /** How many times in a row the provider had refused the key. */
+  /** How many times in a row the source had refused the key. */
   refusals: number
   /** True if calls with the key were known to fail. */
   failing: boolean
@@ -69,14 +69,14 @@ type Answer = {
 }
 
 /**
- * Takes one call to the provider, if there is one. The budget is one row per key, shared by all replicas, and a strict
+ * Takes one call with a key, if it has one left. The budget is one row per key, shared by all replicas, and a strict
  * bound over any 60 s. secondsUntilFree() states how submitting and completing share it.
  *
  * Keys whose account is known share a limit besides (accounts.ts). It is not strict: calls that several keys take at
  * the same moment do not see each other, which the default leaves room for.
  *
  * The row counts, for each second of the last minute and the newest first, the calls, the submits and the trial calls
- * among them, and the calls that either side was refused. A key that the provider refused gets one call at a time. One
+ * among them, and the calls that either side was refused. A key that the source refused gets one call at a time. One
  * statement ages the counts, decides, and stores the new ones.
  */
 export async function takeCall(db: Database, wanted: WantedCall): Promise<Grant> {

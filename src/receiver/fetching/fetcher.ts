@@ -103,7 +103,7 @@ function combine(tried: readonly Fetched[]): Fetched | undefined {
  */
 const failuresToNote = 3
 
-/** Makes one call for the result of a request, if the provider and the key may be called now. */
+/** Makes one call for the result of a request, if the source and the key may be called now. */
 async function callForResult(
   deps: FetcherDeps,
   { requestId, jobId, model, signal, onGranted }: ResultLookup,
@@ -117,7 +117,7 @@ async function callForResult(
   const pass = breaker.enter(deps.clock())
   if (!pass) return noCall('provider_down')
   try {
-    // The receiver cuts calls itself in order to stop, which says nothing about the provider or the key.
+    // The receiver cuts calls itself in order to stop, which says nothing about the source or the key.
     const isCut = ({ kind }: FetchOutcome) => kind === 'unreachable' && signal.aborted
     const outcome = await callSource(deps, {
       operation: 'result',

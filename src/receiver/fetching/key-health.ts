@@ -10,7 +10,7 @@ const worthRecoveringFromSeconds = 15
 export const maxPauseSeconds = 3600
 
 /**
- * Blocks a key that the provider refused (401, 403): for 5 s, doubled with each refusal up to 300 s. Of concurrent
+ * Blocks a key that the source refused (401, 403): for 5 s, doubled with each refusal up to 300 s. Of concurrent
  * calls only the first refusal counts: the one that finds the key as it was when its call was granted.
  */
 export async function restRefusedKey(
@@ -54,7 +54,7 @@ export async function noteRecovered(
       and (key_name = ${keyName} or (refusals = 0 and key_name = any(${sql.param(keyNames)}::text[])))`)
 }
 
-/** Blocks a key for `seconds`, as the provider demanded. Of two pauses the later end applies. */
+/** Blocks a key for `seconds`, as the source demanded. Of two pauses the later end applies. */
 export async function blockCalls(
   db: Database,
   { keyName, now, seconds, reason }: { keyName: string; now: SQL; seconds: number; reason: string },
@@ -68,7 +68,7 @@ export async function blockCalls(
 /** The outcome of a call. */
 export type PausingOutcome = { kind: string; retryAfterSeconds?: number | undefined }
 
-/** Returns the pause that the provider demands of the key after this answer. */
+/** Returns the pause that the source demands of the key after this answer. */
 function pauseAfter(
   outcome: PausingOutcome,
   rate: RateAnswer | undefined,
@@ -82,7 +82,7 @@ function pauseAfter(
   return undefined
 }
 
-/** The effect of an answer on the health of its key. `none`: the provider neither accepted nor refused the key. */
+/** The effect of an answer on the health of its key. `none`: the source neither accepted nor refused the key. */
 export type KeyEffect = 'refused' | 'accepted' | 'none'
 
 /** Returns the effect of an outcome on its key. Calls whose 403 may concern something else pass `effect`. */

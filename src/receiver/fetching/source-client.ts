@@ -1,3 +1,4 @@
+import { describeFailure, readBounded, retryAfterOf } from '../../platform/outward/answers.ts'
 import type { GenerationKey } from '../domain/keys.ts'
 import { maxAnswerBytes, type Api, type ApiAnswer, type Call } from '../domain/source.ts'
 
@@ -33,7 +34,7 @@ export function createSourceClient({ baseUrl, fetch, clock }: SourceClientDeps):
     const call: Call = async ({ url, ...request }): Promise<ApiAnswer> => {
       const within = AbortSignal.any([deadline, signal])
       const response = await fetch(url, { ...request, redirect: 'manual', signal: within })
-      const body = await readBounded(response)
+      const body = await readBounded(response, maxAnswerBytes)
       rate = rateOf(response)
       return {
         status: response.status,
@@ -49,27 +50,6 @@ export function createSourceClient({ baseUrl, fetch, clock }: SourceClientDeps):
       return { outcome: { kind: 'unreachable', detail, isUnsent: isUnsent(error) }, rate: undefined }
     }
   }
-}
-
-/** Reads the text of an answer; undefined if it is too large, in which case the rest is not read. */
-export async function readBounded(response: Response): Promise<string | undefined> {
-  if (!response.body) return ''
-  const chunks: Uint8Array[] = []
-  let bytes = 0
-  for await (const chunk of response.body) {
-    bytes += chunk.length
-    if (bytes > maxAnswerBytes) return undefined
-    chunks.push(chunk)
-  }
-  return Buffer.concat(chunks).toString('utf8')
-}
-
-/** The seconds that a `Retry-After` asks for; undefined without one, and for one that cannot be read. */
-export function retryAfterOf(text: string | null, now: Date): number | undefined {
-  if (text === null) return undefined
-  if (/^\d{1,9}$/.test(text)) return Number(text)
-  const at = Date.parse(text)
-  return Number.isNaN(at) ? undefined : Math.max(0, Math.ceil((at - now.getTime()) / 1000))
 }
 
 /** Reads `RateLimit-Remaining` and `RateLimit-Reset`: the calls left, and the seconds until there are more. */
@@ -90,13 +70,4 @@ const connectFailures: ReadonlySet<unknown> = new Set([
 function isUnsent(error: unknown): boolean {
   const cause = error instanceof Error ? error.cause : undefined
   return cause instanceof Error && 'code' in cause && connectFailures.has(cause.code)
-}
-
-export function describeFailure(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  if (!(error.cause instanceof Error)) return error.message
-  const { message } = error.cause
-  return message === 'other side closed'
-    ? 'the connection was closed without an answer'
-    : `${error.message}: ${message}`
 }

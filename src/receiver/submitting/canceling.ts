@@ -1,7 +1,7 @@
 import { HttpError } from '../../platform/http/http.ts'
 import { keyOfRequest, sourceOf } from '../domain/keys.ts'
 import type { SourceKind } from '../domain/source.ts'
-import { callSource, noCallLeft, type CallingDeps } from './source-call.ts'
+import { callSource, noCallLeft, type CallingDeps } from '../fetching/source-call.ts'
 
 /** A request as readers see it. */
 export type Cancelable = {

@@ -5,8 +5,10 @@ import type { Api } from '../domain/source.ts'
 import type { KeyEffect } from './key-health.ts'
 import { callSource, noCallLeft, type CallingDeps } from './source-call.ts'
 
+// In this folder, since accounts.ts reads with it, too. Most reads are for callers of the API: api/provider.ts.
+
 /** A read-only call to the default source: its catalog, a model, an estimate or the account. */
-export type ProviderRead = { path: string; body?: { input: Record<string, unknown> } }
+export type SourceRead = { path: string; body?: { input: Record<string, unknown> } }
 
 /** The answer: 200, or a 4xx with the error envelope of the source. */
 export type ReadAnswer = { status: number; body: unknown; retryAfterSeconds?: number | undefined }
@@ -16,16 +18,16 @@ type ReadOutcome =
   | { kind: 'invalid'; detail: string }
 
 /** `keyEffect`: replaces the effect of an answer on the health of its key. */
-export type ProviderReadsDeps = CallingDeps & { cut: AbortSignal; keyEffect?: () => KeyEffect }
+export type SourceReadsDeps = CallingDeps & { cut: AbortSignal; keyEffect?: () => KeyEffect }
 
-export type ProviderReads = (read: ProviderRead, keyName: string | undefined) => Promise<ReadAnswer>
+export type SourceReads = (read: SourceRead, keyName: string | undefined) => Promise<ReadAnswer>
 
 /**
- * Reads from the provider for services without an API key, within the budget of the key's submits. Answers are cached
+ * Reads from the source for services without an API key, within the budget of the key's submits. Answers are cached
  * for a minute, and concurrent calls for the same thing share one. Throws HttpError 422 unknown_key, 429 if the key has
- * no call left, and 502 if the provider gives no answer.
+ * no call left, and 502 if the source gives no answer.
  */
-export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
+export function createSourceReads(deps: SourceReadsDeps): SourceReads {
   const kept = new Map<string, { answer: Promise<ReadAnswer>; until: number }>()
   return (read, keyName) => {
     const key = usableKey(deps.keys(), keyName, { ofDefaultSource: true })
@@ -50,7 +52,7 @@ export function createProviderReads(deps: ProviderReadsDeps): ProviderReads {
   }
 }
 
-async function answerTo(deps: ProviderReadsDeps, read: ProviderRead, key: GenerationKey): Promise<ReadAnswer> {
+async function answerTo(deps: SourceReadsDeps, read: SourceRead, key: GenerationKey): Promise<ReadAnswer> {
   const outcome = await callSource(deps, {
     operation: 'read',
     key,
@@ -69,7 +71,7 @@ async function answerTo(deps: ProviderReadsDeps, read: ProviderRead, key: Genera
   throw new HttpError(502, 'provider_unreachable', `the provider gave no usable answer (${detail}): try again`)
 }
 
-async function readFrom({ url, apiKey, call }: Api, { path, body }: ProviderRead): Promise<ReadOutcome> {
+async function readFrom({ url, apiKey, call }: Api, { path, body }: SourceRead): Promise<ReadOutcome> {
   const post = body && { method: 'POST' as const, body: JSON.stringify(body) }
   const headers = {
     authorization: `Bearer ${apiKey}`,

@@ -1,7 +1,7 @@
 import type { Logger } from '../../platform/logger.ts'
+import { describeFailure, readBounded } from '../../platform/outward/answers.ts'
 import type { Keys } from '../domain/keys.ts'
 import { maxAnswerBytes, type Source } from '../domain/source.ts'
-import { callDeadlineMs, describeFailure, readBounded } from './source-client.ts'
 
 export type KeySetsDeps = { fetch: typeof globalThis.fetch; clock: () => Date; logger: Logger; cut: AbortSignal }
 
@@ -57,9 +57,9 @@ export function createKeySets(deps: KeySetsDeps) {
 }
 
 async function fetchJson({ fetch, cut }: KeySetsDeps, url: string): Promise<unknown> {
-  const signal = AbortSignal.any([AbortSignal.timeout(callDeadlineMs), cut])
+  const signal = AbortSignal.any([AbortSignal.timeout(10_000), cut])
   const response = await fetch(url, { redirect: 'manual', headers: { accept: 'application/json' }, signal })
-  const text = await readBounded(response)
+  const text = await readBounded(response, maxAnswerBytes)
   if (response.status !== 200) throw new Error(`answered ${response.status}`)
   if (text === undefined) throw new Error(`the answer is larger than ${maxAnswerBytes} bytes`)
   return JSON.parse(text)
