@@ -39,7 +39,7 @@ it('docs/api.md lists every call of the OpenAPI document', async () => {
   })
   await expect(`# The JSON API
 
-Every call of the internal listener, from its OpenAPI document. The running receiver serves the whole document with schemas and examples at \`/api/openapi.json\`, and a page to try it at \`/docs\`. Where a token is set, send \`Authorization: Bearer <INTERNAL_TOKEN>\`. Errors have [one envelope](errors.md#the-json-api). Lists answer \`{"data":[…],"next_cursor":…}\`, newest first; \`cursor\` continues.
+Every call of the internal listener, from its OpenAPI document. The running receiver serves the whole document with schemas and examples at \`/api/openapi.json\`, and a page to try it at \`/docs\`. Where a token is set, send \`Authorization: Bearer <INTERNAL_TOKEN>\`. Errors have [one envelope](errors.md#the-json-api). Lists answer \`{"data":[…],"next_cursor":…}\`, newest first; \`cursor\` continues. \`limit\` is 50 unless given, at most 200.
 
 ${sections.join('\n')}`).toMatchFileSnapshot(page('api.md'))
 })
