@@ -1,4 +1,5 @@
-import { problemSchema, readProblems } from '../on-call/read-problems.ts'
+import { problemSchema } from '../domain/problem.ts'
+import { readProblems } from '../on-call/problems.ts'
 import { readingOptions } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { auditEntrySchema, auditListSchema, listAudit } from '../queries/audit.ts'

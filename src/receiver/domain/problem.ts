@@ -1,18 +1,22 @@
+import { z } from 'zod'
+
 export const severities = ['critical', 'warning', 'notice'] as const
 
-export type Problem = {
-  severity: (typeof severities)[number]
-  /** The problem, its effect and the action, in words for a person. */
-  text: string
-  /** The kind of problem, or `kind:subject`, for programs. */
-  cause: string
-  /** The console page that shows the problem and the actions against it. */
-  href: string
-  /** The present number of arrivals, deliveries, requests or other items concerned. */
-  count?: number
-  /** The keys, senders, roles, subscriptions or requests concerned. */
-  affected?: readonly string[]
-}
+export const problemSchema = z
+  .object({
+    severity: z.enum(severities),
+    text: z.string().describe('What is wrong, its effect and what to do, in a few sentences.'),
+    cause: z.string().describe('The kind, as `kind` or `kind:subject`.'),
+    href: z.string().describe('The page of the console that shows it and acts on it.'),
+    count: z.int().optional().describe('How many arrivals, deliveries or other items are affected now.'),
+    affected: z
+      .array(z.string())
+      .readonly()
+      .optional()
+      .describe('The keys, senders, roles, subscriptions or requests that are affected.'),
+  })
+  .meta({ id: 'Problem' })
+export type Problem = z.infer<typeof problemSchema>
 
 /** The most ids in one address, which must fit into the text of an issue (storable-text.ts). */
 export const maxIdsInAddress = 50

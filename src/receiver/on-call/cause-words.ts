@@ -18,7 +18,8 @@ const notKept: Record<string, Text> = texts.not_kept
 export const parkReasons = Object.keys(parked)
 export const refusalReasons = [...Object.keys(refused), ...Object.keys(notKept)]
 
-const words = new Map([
+/** The words of each known cause. */
+export const causeWords: ReadonlyMap<string, CauseWords> = new Map([
   ...wordsIn(refused, ''),
   ...wordsIn(parked, texts.todo.parked),
   ...wordsIn(notKept, texts.todo.not_kept),
@@ -32,14 +33,9 @@ function wordsIn(causes: Readonly<Record<string, Text>>, todo: string): [string,
   })
 }
 
-/** The words of a cause; undefined for an unknown cause. */
-export function causeWords(reason: string): CauseWords | undefined {
-  return words.get(reason)
-}
-
 export function wordsOf(reason: string): CauseWords {
   return (
-    words.get(reason) ?? {
+    causeWords.get(reason) ?? {
       title: reason,
       means: 'This version does not know this cause.',
       todo: 'Open one of them: its attempts have the details.',
@@ -70,8 +66,9 @@ export function todoOf(reason: string, keys: KeysPlace): string {
   return reason === 'no_matching_secret' ? `${todo} ${reloadKeys(keys)}` : todo
 }
 
+/** The cause as a part of a sentence. An unknown cause is its code in words. */
 export function causeClause(reason: string): string {
-  return wordsOf(reason).clause
+  return wordsOf(reason).clause.replaceAll('_', ' ')
 }
 
 /** The place of a cause, for links that name only the cause. */

@@ -14,7 +14,8 @@ export type Now = Awaited<ReturnType<typeof readNow>>
 /** Reads the data of the first page on one connection. Pages ask for it every few seconds, so nothing is read twice. */
 export async function readNow(db: Database, options: ProblemsOptions) {
   return readWithin(db, async (tx) => {
-    const { numbers, recent } = await readNumbers(tx, options)
+    const numbers = await readNumbers(tx, options)
+    const { recent, inbox, overdue, reconciler, keys, giveUps } = numbers
     const problems = problemsOf(numbers)
     const issues = await openIssues(tx, options.now)
     const muted = new Set(issues.flatMap(({ cause, state }) => (state === 'muted' ? [cause] : [])))
@@ -28,13 +29,13 @@ export async function readNow(db: Database, options: ProblemsOptions) {
       /** Since when nothing has been wrong; undefined while there is a problem. */
       calm_since: problems.length === 0 ? await calmSince(tx, options.now) : undefined,
       recent,
-      pending: numbers.inbox.pending,
-      oldest_seconds: numbers.inbox.oldestSeconds,
+      pending: inbox.pending,
+      oldest_seconds: inbox.oldestSeconds,
       parked: await countParked(tx),
-      overdue: numbers.overdue,
-      backlog: numbers.reconciler.backlog,
-      keys: numbers.keys,
-      give_ups: numbers.giveUps,
+      overdue,
+      backlog: reconciler.backlog,
+      keys,
+      give_ups: giveUps,
       // The counters of the navigation. `issues` counts problems, since a new problem becomes an issue a little later.
       counters: { ...(await readCounters(tx, options)), issues: wrong.length, critical: critical.length },
       arrivals: await newestArrivals(tx, 10),

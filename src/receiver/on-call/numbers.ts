@@ -35,45 +35,38 @@ export type Failing = {
   vouched: boolean
 }
 
-export type Numbers = Awaited<ReturnType<typeof readNumbers>>['numbers']
+export type Numbers = Awaited<ReturnType<typeof readNumbers>>
 
 /** Reads the numbers behind problems, and recent arrivals by outcome, in the transaction of another read. */
 export async function readNumbers(tx: Executor, options: ProblemsOptions) {
-  const { now, stuckAfterSeconds } = options
+  const { now } = options
   const recent = await readRecent(tx, now)
-  const failed = await listGiveUps(tx, now)
+  const giveUps = await listGiveUps(tx, now)
   const from = new Date(now.getTime() - (recent.minutes + 1) * 60_000)
   const refusals = await readRefusals(tx, from)
-  const { failing, strangers } = failedArrivals(recent, refusals, (one) => isOver(one, failed, from))
-  const numbers = {
-    now,
-    recent: { minutes: recent.minutes, arrivals: recent.arrivals, ackP95Ms: recent.ack_p95_ms, failing },
+  return {
+    ...options,
+    recent,
+    ...failedArrivals(recent, refusals, (one) => isOver(one, giveUps, from)),
+    giveUps,
     inbox: await inboxDepth(tx, now),
     parked: await readParkedCauses(tx, new Date(now.getTime() - 3_600_000)),
     /** How long the oldest change has waited for its position in the feed; 0 while none waits. */
     unsequencedSeconds: await unsequencedSeconds(tx, now),
     notifyQueue: await readNotifyQueue(tx),
-    failingRoles: options.failingRoles ?? [],
-    overdue: await countOverdue(tx, { now, stuckAfterSeconds }),
-    overduePolls: await readOverduePolls(tx, { now, stuckAfterSeconds }),
+    overdue: await countOverdue(tx, options),
+    overduePolls: await readOverduePolls(tx, options),
     reconciler: await readReconciler(tx, options),
     keys: await readKeys(tx, options),
     balances: await readBalances(tx, now),
     refusedSubmits: await readRefusedSubmits(tx, now),
-    giveUps: failed,
-    strangers,
     failingSources: await readFailingSources(tx, options),
     contradictions: await readContradictions(tx, now),
     webhooks: await readWebhooksSeen(tx, now),
     /** Submits without a final answer of the provider, counted up to `maxCounted`. */
     waitingSubmits: await countWaitingSubmits(tx),
-    fetchRatePerMinute: options.fetchRatePerMinute,
-    webhookPublicUrl: options.webhookPublicUrl,
-    generationApiUrl: options.generationApiUrl,
-    limited: options.limited,
     ofSlices: (await options.readSlices?.(tx)) ?? [],
   }
-  return { numbers, recent }
 }
 
 /** Splits recent failed arrivals into those that the provider may have sent, by cause, and the number of others. */

@@ -1,21 +1,26 @@
 import type { FailingRole } from '../../platform/loop.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { placeOf, severities, type Problem } from '../domain/problem.ts'
 import { defaultSourceName } from '../domain/source.ts'
 import type { OverduePolls } from '../gauges/overdue.ts'
 import type { Cause } from '../queries/causes.ts'
+import { readWithin } from '../queries/deadline.ts'
 import type { FailingSource } from '../queries/trouble.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
-import { balanceProblems, refusedSubmitsProblem } from './balance-problems.ts'
 import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration, sentences } from './figures.ts'
-import { keyProblems } from './key-problems.ts'
-import type { Numbers } from './numbers.ts'
+import { balanceProblems, keyProblems, refusedSubmitsProblem } from './key-problems.ts'
+import { readNumbers, type Numbers, type ProblemsOptions } from './numbers.ts'
 import { pollText } from './poll-words.ts'
 import { refusalProblems, wrongTokensProblem } from './refusal-problems.ts'
 import { feedProblem, notifyQueueProblem, roleProblem } from './role-problems.ts'
 
 /** If more than 5 % of acknowledgements are slower, that is a problem. After 10 s, an attempt of the provider fails. */
 export const slowAckMs = 2000
+
+export async function readProblems(db: Database, options: ProblemsOptions): Promise<Problem[]> {
+  return problemsOf(await readWithin(db, (tx) => readNumbers(tx, options)))
+}
 
 /** The problems of this moment, worst first, one for each root cause. */
 export function problemsOf(numbers: Numbers): Problem[] {
@@ -26,7 +31,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...feedProblem(numbers.unsequencedSeconds),
     ...notifyQueueProblem(numbers.notifyQueue),
     ...pollingProblem(numbers),
-    ...numbers.keys.flatMap((key) => keyProblems(key, numbers.now, numbers.refusedSubmits)),
+    ...numbers.keys.flatMap((key) => keyProblems(key, numbers)),
     ...balanceProblems(numbers),
     ...refusedSubmitsProblem(numbers),
     ...rolesAtFault(numbers).flatMap(roleProblem),
@@ -41,15 +46,15 @@ export function problemsOf(numbers: Numbers): Problem[] {
 }
 
 /** The failing roles whose failure is not already a problem of a slice. */
-function rolesAtFault({ failingRoles, ofSlices }: Numbers): FailingRole[] {
+function rolesAtFault({ failingRoles = [], ofSlices }: Numbers): FailingRole[] {
   const known = new Set(ofSlices.map(({ cause }) => cause))
   const codeOf = (error: unknown) => (error instanceof Error && 'code' in error ? String(error.code) : '')
   return failingRoles.filter(({ error }) => !known.has(codeOf(error)))
 }
 
-function slowness({ recent: { ackP95Ms } }: Numbers): Problem[] {
-  if (ackP95Ms === null || ackP95Ms < slowAckMs) return []
-  const text = `Responses are slow: 5 % of webhooks wait longer than ${(ackP95Ms / 1000).toFixed(1)} s for Postgres. After 10 s the provider counts a failed attempt.`
+function slowness({ recent: { ack_p95_ms: ackMs } }: Numbers): Problem[] {
+  if (ackMs === null || ackMs < slowAckMs) return []
+  const text = `Responses are slow: 5 % of webhooks wait longer than ${(ackMs / 1000).toFixed(1)} s for Postgres. After 10 s the provider counts a failed attempt.`
   return [{ severity: 'warning', text, cause: 'slow_acknowledgement', href: '/deliveries?view=arrivals' }]
 }
 
@@ -71,9 +76,10 @@ function pollingProblem(numbers: Numbers): Problem[] {
 }
 
 /** The problem that only polls brought the last results. Webhooks that failed here are another problem. */
-function missingWebhooks({ webhooks, webhookPublicUrl, recent, giveUps, overdue, now }: Numbers): Problem[] {
+function missingWebhooks(numbers: Numbers): Problem[] {
+  const { webhooks, webhookPublicUrl, recent, failing, giveUps, overdue, now } = numbers
   const { landed, reported, newest, late_seconds, last_webhook_at } = webhooks
-  const anyFailed = recent.failing.length > 0 || giveUps.length > 0
+  const anyFailed = failing.length > 0 || giveUps.length > 0
   // Fewer results without a webhook may be an accident.
   if (landed < 5 || reported > 0 || anyFailed) return []
   const late =
@@ -224,7 +230,7 @@ function parkedProblem({ reason, count: parked, errors = [] }: Cause): Problem {
   const about = { severity: 'warning', cause: `parked:${reason}`, count: parked, href } as const
   const many = `${count(parked, 'delivery', 'deliveries')} parked in the last hour`
   const [newest, ...others] = errors
-  if (newest === undefined) return { ...about, text: `${many}: ${causeClause(reason).replaceAll('_', ' ')}.` }
+  if (newest === undefined) return { ...about, text: `${many}: ${causeClause(reason)}.` }
   const model = newest.model === null ? '' : ` of ${newest.model}`
   const more = others.length === 0 ? '' : `${count(others.length, 'other error', 'other errors')} besides.`
   const what = `${many}: Postgres refused the ${parked === 1 ? 'result' : 'results'}${model}.`

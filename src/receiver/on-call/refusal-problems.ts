@@ -35,11 +35,11 @@ function isOpen({ request_status }: GiveUp): boolean {
   return request_status === null || request_status === 'IN_QUEUE' || request_status === 'IN_PROGRESS'
 }
 
-function groupsOf({ recent, giveUps }: Numbers): Group[] {
+function groupsOf({ failing: failingNow, giveUps }: Numbers): Group[] {
   const keyOf = ({ outcome, reason }: Pick<Failing, 'outcome' | 'reason'>) => `${outcome}/${reason ?? ''}`
   const waiting = Map.groupBy(giveUps.filter(isOpen), keyOf)
-  const failing = recent.failing.map((one) => ({ ...one, failing: one, giveUps: waiting.get(keyOf(one)) ?? [] }))
-  const known = new Set(recent.failing.map(keyOf))
+  const failing = failingNow.map((one) => ({ ...one, failing: one, giveUps: waiting.get(keyOf(one)) ?? [] }))
+  const known = new Set(failingNow.map(keyOf))
   const past = [...waiting].flatMap(([key, [first, ...others]]) => {
     if (known.has(key) || first === undefined) return []
     return [{ outcome: first.outcome, reason: first.reason, giveUps: [first, ...others] }]
@@ -76,7 +76,7 @@ function severityOf(
 }
 
 function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: Numbers): string {
-  const why = reason === null ? 'for an unknown reason' : causeClause(reason).replaceAll('_', ' ')
+  const why = reason === null ? 'for an unknown reason' : causeClause(reason)
   const what = outcome === 'refused' ? 'refused' : 'answered 503'
   if (failing === undefined) {
     const some = giveUps.length < maxPageItems ? '' : 'At least '

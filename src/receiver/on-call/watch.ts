@@ -4,7 +4,7 @@ import { QueryTimeoutError } from '../queries/deadline.ts'
 import { tellAway, type AlertDeps } from './alerts.ts'
 import { noteIssues, noteOutage } from './issues.ts'
 import type { ProblemsOptions } from './numbers.ts'
-import { readProblems } from './read-problems.ts'
+import { readProblems } from './problems.ts'
 
 /** A shorter outage is a restart or a failover. */
 const awayAfterMs = 30_000

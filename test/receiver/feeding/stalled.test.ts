@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { readProblems } from '../../../src/receiver/on-call/read-problems.ts'
+import { readProblems } from '../../../src/receiver/on-call/problems.ts'
 import { readingOptions } from '../../../src/receiver/on-call/reading.ts'
 import { type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'

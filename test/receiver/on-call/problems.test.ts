@@ -11,7 +11,11 @@ import { subscriptionProblems } from '../../../src/receiver/subscriptions/subscr
 const now = new Date('2026-03-04T03:00:00Z')
 const calm: Numbers = {
   now,
-  recent: { minutes: 5, arrivals: 100, failing: [], ackP95Ms: 12 },
+  stuckAfterSeconds: 120,
+  silentAfterSeconds: 300,
+  startedAt: undefined,
+  recent: { minutes: 5, arrivals: 100, by_outcome: [], ack_p95_ms: 12 },
+  failing: [],
   inbox: { pending: 0, oldestSeconds: 0, trouble: undefined },
   parked: [],
   unsequencedSeconds: 0,
@@ -50,7 +54,6 @@ const calm: Numbers = {
   fetchRatePerMinute: 100,
   webhookPublicUrl: 'https://hooks.example/webhooks',
   generationApiUrl: 'https://api.example',
-  limited: undefined,
   ofSlices: [],
 }
 const away = {
@@ -96,7 +99,7 @@ const giveUp: GiveUp = {
   given_up: false,
 }
 const refusedFor = (reason: string | null, arrivals: number) => ({
-  recent: { ...calm.recent, failing: [{ outcome: 'refused' as const, reason, arrivals, vouched: true }] },
+  failing: [{ outcome: 'refused' as const, reason, arrivals, vouched: true }],
 })
 const archive = {
   waiting: 0,
@@ -332,9 +335,9 @@ const cases: Case[] = [
   [
     'Postgres away',
     {
+      failing: [{ outcome: 'unavailable', reason: 'postgres_failed', arrivals: 1, vouched: true }],
       recent: {
         ...calm.recent,
-        failing: [{ outcome: 'unavailable', reason: 'postgres_failed', arrivals: 1, vouched: true }],
         arrivals: 1000,
       },
     },
@@ -347,7 +350,7 @@ const cases: Case[] = [
   ],
   [
     'slow acknowledgements',
-    { recent: { ...calm.recent, ackP95Ms: 2500 } },
+    { recent: { ...calm.recent, ack_p95_ms: 2500 } },
     {
       severity: 'warning',
       cause: 'slow_acknowledgement',
@@ -533,10 +536,7 @@ const cases: Case[] = [
   [
     'only arrivals that no secret matches, from unknown senders',
     {
-      recent: {
-        ...calm.recent,
-        failing: [{ outcome: 'refused', reason: 'no_matching_secret', arrivals: 100, vouched: false }],
-      },
+      failing: [{ outcome: 'refused', reason: 'no_matching_secret', arrivals: 100, vouched: false }],
     },
     {
       severity: 'warning',
@@ -885,7 +885,7 @@ describe('the sentences of problems', () => {
   })
 
   it.each<[string, Partial<Numbers>]>([
-    ['a slow answer or two', { recent: { ...calm.recent, ackP95Ms: 1999 } }],
+    ['a slow answer or two', { recent: { ...calm.recent, ack_p95_ms: 1999 } }],
     ['an inbox that is just being worked on', { inbox: { pending: 500, oldestSeconds: 60 } }],
     [
       'webhooks that failed here and landed in another way',

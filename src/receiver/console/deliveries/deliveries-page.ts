@@ -4,7 +4,7 @@ import type { Markup } from '../../../platform/pages/console-page.ts'
 import { linkTo, type Field, type Query } from '../../../platform/pages/filters.ts'
 import { tabs } from '../../../platform/pages/parts.ts'
 import { arrivalOutcomes } from '../../domain/arrivals-schema.ts'
-import { parkReasons, refusalReasons } from '../../on-call/cause-words.ts'
+import { parkReasons, refusalReasons, wordsOf } from '../../on-call/cause-words.ts'
 import { listArrivals } from '../../queries/arrivals.ts'
 import { readParkedCauses } from '../../queries/causes.ts'
 import { readWithin } from '../../queries/deadline.ts'
@@ -22,7 +22,6 @@ import { causeCard } from '../parts/cause.ts'
 import { listTable, type ListColumn } from '../parts/columns.ts'
 import { keyField, sourceFields, webhookIdField } from '../parts/filter-bar.ts'
 import { looks, sendList } from '../parts/list-view.ts'
-import { titleOfCause } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
 import { queryOf, without } from '../parts/url.ts'
 import { arrivalsTable, deliveryColumns } from './delivery-rows.ts'
@@ -54,7 +53,13 @@ async function sendDeliveries(console: ConsoleDeps, res: Response, query: Query)
     { name: 'outcome', label: 'Outcome', options: deliveryOutcomes },
     keyField(console.keys()),
     ...sourceFields(console.keys()),
-    { name: 'reason', label: 'Parked because', options: parkReasons, wordsOf: titleOfCause, more: true },
+    {
+      name: 'reason',
+      label: 'Parked because',
+      options: parkReasons,
+      wordsOf: (cause) => wordsOf(cause).title,
+      more: true,
+    },
     { name: 'flag', label: 'Flag', options: deliveryFlags, more: true },
     { name: 'model', label: 'Model', more: true },
     { name: 'min_arrivals', label: 'Arrived at least (times)', more: true },
@@ -97,7 +102,12 @@ async function sendArrivals(console: ConsoleDeps, res: Response, query: Query): 
     fields: [
       webhookIdField,
       { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },
-      { name: 'reason', label: 'Cause', options: [...refusalReasons, ...parkReasons], wordsOf: titleOfCause },
+      {
+        name: 'reason',
+        label: 'Cause',
+        options: [...refusalReasons, ...parkReasons],
+        wordsOf: (cause) => wordsOf(cause).title,
+      },
       keyField(console.keys()),
       ...sourceFields(console.keys()),
       { name: 'state', label: "Delivery's state", options: deliveryStates, more: true },

@@ -155,6 +155,6 @@ function quotaTile(keys: Now['keys']): Tile {
 function causesOf(some: Now['recent']['by_outcome']): Markup | string {
   if (some.length === 0) return 'none'
   const line = ({ outcome, reason, arrivals }: (typeof some)[number]) =>
-    html`<span class="line">${causeClause(reason ?? outcome).replaceAll('_', ' ')}: ${number(arrivals)}</span>`
+    html`<span class="line">${causeClause(reason ?? outcome)}: ${number(arrivals)}</span>`
   return html`${some.slice(0, 3).map(line)}`
 }

@@ -14,7 +14,7 @@ import { checkQuarantine, listQuarantine, type QuarantinedEntry } from '../../qu
 import { causeCard } from '../parts/cause.ts'
 import { webhookIdField } from '../parts/filter-bar.ts'
 import { sendList } from '../parts/list-view.ts'
-import { code, foreign, number, size, sourceLine, titleOfCause } from '../parts/parts.ts'
+import { code, foreign, number, size, sourceLine } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
 import { addedSecretHint, isOfTime } from './verify-pages.ts'
 
@@ -42,7 +42,10 @@ export async function sendQuarantine(console: ConsoleDeps, res: Response, title:
     path,
     query,
     keep: ['view'],
-    fields: [webhookIdField, { name: 'reason', label: 'Cause', options: refusalReasons, wordsOf: titleOfCause }],
+    fields: [
+      webhookIdField,
+      { name: 'reason', label: 'Cause', options: refusalReasons, wordsOf: (cause) => wordsOf(cause).title },
+    ],
     schema: quarantineListSchema,
     read: (wanted) => listQuarantine(db, keys(), wanted),
     shown: (listed) =>

@@ -70,7 +70,7 @@ export function sourceLine(name: string | null): Markup | '' {
 /** A reason in words. The title has its meaning and the code that filters take. */
 export function code(word: string): Markup {
   const meaning = meaningOf(word)
-  return html`<span title="${word}${meaning === undefined ? '' : `: ${meaning}`}">${causeWords(word)?.title ?? inWords(word)}</span>`
+  return html`<span title="${word}${meaning === undefined ? '' : `: ${meaning}`}">${causeWords.get(word)?.title ?? inWords(word)}</span>`
 }
 
 function inWords(word: string): string {
@@ -176,8 +176,5 @@ const meanings: Record<string, string> = {
 
 /** The meaning of an outcome, a state, a flag or a cause. */
 export function meaningOf(code: string): string | undefined {
-  return Object.hasOwn(meanings, code) ? meanings[code] : causeWords(code)?.means
+  return Object.hasOwn(meanings, code) ? meanings[code] : causeWords.get(code)?.means
 }
-
-/** The title of a cause; an unknown cause itself. */
-export const titleOfCause = (reason: string) => causeWords(reason)?.title ?? reason
