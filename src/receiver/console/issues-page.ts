@@ -3,12 +3,12 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { actorOf } from '../../platform/pages/access.ts'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import type { Query } from '../../platform/pages/filters.ts'
+import { type Query, linkTo } from '../../platform/pages/filters.ts'
 import { fieldsOf, readForm } from '../../platform/pages/form.ts'
 import { moment, table, time, type Row, type Tone } from '../../platform/pages/parts.ts'
 import { auditedCall } from '../api/audited-call.ts'
 import { unknown } from '../api/operation.ts'
-import { namedItems } from '../domain/page-limits.ts'
+import { namedItems, defaultPageItems } from '../domain/page-limits.ts'
 import { muteIssue } from '../on-call/issues.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { parseFilters } from '../queries/filters.ts'
@@ -16,8 +16,7 @@ import { issueListSchema, listIssues, type Issue } from '../queries/issues.ts'
 import { listRefusedSubmits, type RefusedSubmit } from '../submitting/refusals.ts'
 import { usualFilters } from './parts/filter-bar.ts'
 import { sendList } from './parts/list-view.ts'
-import { badge, foreign, lasting, number, shortId } from './parts/parts.ts'
-import { refusedSubmitsCard } from './parts/refused-submits.ts'
+import { badge, foreign, lasting, number, shortId, card } from './parts/parts.ts'
 import type { ConsoleDeps } from './parts/shell.ts'
 import { queryOf, without } from './parts/url.ts'
 
@@ -128,4 +127,42 @@ function muteForm({ id, state }: Issue): Markup {
   if (state === 'muted')
     return html`<form method="post" action="${path}"><button class="quiet" name="hours" value="0">Unmute</button></form>`
   return html`<form method="post" action="${path}" class="inline"><span class="soft">Mute</span>${muteHours.map((hours) => html`<button class="quiet" name="hours" value="${hours}" aria-label="Mute ${hours} h" title="No alert is sent in this time, unless the issue becomes more severe">${hours} h</button>`)}</form>`
+}
+
+/** The submits that the provider refused in the last hour. Their metadata shows whose they are. Empty without any. */
+export function refusedSubmitsCard(submits: readonly RefusedSubmit[]): Markup | '' {
+  if (submits.length === 0) return ''
+  const all = submits.length < defaultPageItems ? '' : html`<p class="soft">The newest ${defaultPageItems}.</p>`
+  return card(
+    'Refused submits',
+    html`${all}${table({
+      label: 'Refused submits',
+      columns: [
+        'Refused',
+        'Answer',
+        'Idempotency-Key',
+        'Model',
+        { head: 'Key', kind: 'minor' },
+        'Metadata of the caller',
+      ],
+      rows: submits.map(submitRow),
+    })}`,
+  )
+}
+
+function submitRow({ idempotency_key: id, refused_at, ...submit }: RefusedSubmit): Row {
+  const { status, code, message, model, key_name, metadata } = submit
+  const found = linkTo('/search', { q: id })
+  return {
+    id,
+    cells: [
+      moment(refused_at),
+      html`${status} ${foreign(code, 40)}
+        ${message === null ? '' : html`<div class="soft">${foreign(message, 120)}</div>`}`,
+      html`<a class="mono" href="${found}" title="${id}" data-copy="${id}">${id.slice(0, 8)}</a>`,
+      foreign(model, 28),
+      foreign(key_name, 18),
+      foreign(metadata, 80),
+    ],
+  }
 }

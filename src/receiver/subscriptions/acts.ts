@@ -6,7 +6,7 @@ import { and, eq, type PgUpdateSetSource, sql, type SQL } from '../../platform/p
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { FeedItem } from '../queries/feed.ts'
-import { feedFilterSchema } from '../queries/result-filter.ts'
+import { feedFilterSchema } from '../queries/filters.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import { judgeSubscriptionUrl, postChange, type ChangePostEnd } from './posting.ts'
 import { createSubscriptionPoster } from './role.ts'

@@ -4,7 +4,7 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { maxCounted } from '../domain/limits.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 import { readWithin } from '../queries/deadline.ts'
-import { feedFilterSchema } from '../queries/result-filter.ts'
+import { feedFilterSchema } from '../queries/filters.ts'
 import { filterOf, subscriptions } from './subscriptions-schema.ts'
 
 export const subscriptionSchema = z

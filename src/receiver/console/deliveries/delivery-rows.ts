@@ -4,7 +4,7 @@ import { linkTo } from '../../../platform/pages/filters.ts'
 import { moment } from '../../../platform/pages/parts.ts'
 import type { ArrivalEntry } from '../../queries/arrivals.ts'
 import type { DeliveryEntry } from '../../queries/deliveries.ts'
-import { listTable, type ListColumn, type ListTable } from '../parts/columns.ts'
+import { listTable, type ListColumn, type ListTable } from '../parts/list-view.ts'
 import { badge, code, foreign, number, shortId, sourceLine } from '../parts/parts.ts'
 
 // The rows of deliveries and arrivals, for every table that shows them.

@@ -2,6 +2,7 @@ import type { Response } from 'express'
 import { html } from 'hono/html'
 import type { z } from 'zod'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import { table, type Table, type TableColumn } from '../../../platform/pages/parts.ts'
 import { parseFilters } from '../../queries/filters.ts'
 import { tryRead } from './failures.ts'
 import { filterBar, type FilterBar } from './filter-bar.ts'
@@ -34,4 +35,21 @@ export async function sendList<S extends z.ZodType, R extends { next_cursor: str
   const list = attempt.ok && html`${shown(attempt.value)} ${pager(path, query, attempt.value.next_cursor)}`
   const body = html`${above ?? ''} ${filters} ${list}`
   sendConsolePage(console, res, { title, about, status: attempt.status, body })
+}
+
+/** A column of a list. Tables that name no columns show the usual ones. */
+export type ListColumn<T> = TableColumn & { name: string; usual?: true; cell: (item: T) => Markup | string }
+
+export type ListTable<T> = Omit<Table, 'columns' | 'rows'> & {
+  columns: readonly ListColumn<T>[]
+  items: readonly T[]
+  names?: readonly string[]
+}
+
+/** A table of the items with the columns of these names, by default the usual ones. */
+export function listTable<T extends { id: string | number }>(list: ListTable<T>): Markup {
+  const { columns, items, names, ...about } = list
+  const shown = columns.filter(({ name, usual }) => names?.includes(name) ?? usual)
+  const rows = items.map((item) => ({ id: String(item.id), cells: shown.map(({ cell }) => cell(item)) }))
+  return table({ ...about, columns: shown, rows })
 }

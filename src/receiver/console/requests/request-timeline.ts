@@ -5,7 +5,7 @@ import { defaultSourceName } from '../../domain/source.ts'
 import { postponedBecause } from '../../on-call/poll-words.ts'
 import type { RequestDetail, TimelineEntry } from '../../queries/request-detail.ts'
 import { badge, code, duration, foreign, number, shortId } from '../parts/parts.ts'
-import { contradictionBadge } from './contradiction-card.ts'
+import { contradictionBadge } from './both-sides-card.ts'
 import { mediaCounts } from './request-words.ts'
 
 type Step = { at: string; id: string; what: Markup; more?: Markup | undefined; theirs?: boolean }
