@@ -3,11 +3,10 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import { linkTo, type Query } from '../../platform/pages/filters.ts'
-import { moment, table, type Row } from '../../platform/pages/parts.ts'
+import { moment } from '../../platform/pages/parts.ts'
 import { auditChannels } from '../../platform/pages/tables.ts'
 import { auditListSchema, listAudit, type AuditEntry } from '../queries/audit.ts'
-import type { Page } from '../queries/page.ts'
-import { sendList } from './parts/list-view.ts'
+import { listTable, sendList } from './parts/list-view.ts'
 import { badge, foreign } from './parts/parts.ts'
 import type { ConsoleDeps } from './parts/shell.ts'
 import { linkWith, queryOf, without } from './parts/url.ts'
@@ -30,35 +29,32 @@ export function auditRoutes(console: ConsoleDeps): Router {
       ],
       schema: auditListSchema,
       read: (wanted) => listAudit(console.db, wanted),
-      shown: (listed) => auditTable(listed, query),
+      shown: ({ data }) => auditTable(data, query),
     })
   })
 }
 
-function auditTable({ data }: Page<AuditEntry>, query: Query): Markup {
+function auditTable(items: readonly AuditEntry[], query: Query): Markup {
   const filtered = Object.keys(without(query, 'open')).length > 0
-  return html`<div class="card table-card">${table({
+  return html`<div class="card table-card">${listTable({
     label: 'Audit',
-    columns: ['When', 'Action', { head: 'Target', kind: 'wide' }, 'Result', 'Who'],
-    rows: data.map((entry) => auditRow(entry, query)),
+    columns: [
+      { head: 'When', cell: ({ at }) => moment(at) },
+      { head: 'Action', cell: ({ action }) => action },
+      { head: 'Target', kind: 'wide', cell: ({ target }) => targetOf(target) },
+      { head: 'Result', cell: ({ detail }) => html`<div class="detail">${resultOf(detail)}</div>` },
+      {
+        head: 'Who',
+        cell: ({ actor, via }) =>
+          html`<a href="${linkWith(path, query, { actor })}" title="Only actions of this actor">${foreign(actor, 24)}</a>
+        <div class="soft">${via}</div>`,
+      },
+    ],
+    items,
     empty: filtered
       ? 'No action matches these filters.'
       : 'No action in the last RETENTION_DAYS. Every action by hand is recorded here, such as replays, polls and cancellations.',
   })}</div>`
-}
-
-function auditRow({ id, at, via, actor, action, target, detail }: AuditEntry, query: Query): Row {
-  return {
-    id: String(id),
-    cells: [
-      moment(at),
-      action,
-      targetOf(target),
-      html`<div class="detail">${resultOf(detail)}</div>`,
-      html`<a href="${linkWith(path, query, { actor })}" title="Only actions of this actor">${foreign(actor, 24)}</a>
-        <div class="soft">${via}</div>`,
-    ],
-  }
 }
 
 /** The target as stored. An id leads to its page, which the search opens. */

@@ -1,7 +1,7 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
-import { emptyState, moment, table } from '../../platform/pages/parts.ts'
+import { emptyState, moment } from '../../platform/pages/parts.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { find, findFiltersSchema, type Found } from '../queries/find.ts'
 import type { Request } from '../queries/requests.ts'
@@ -58,7 +58,7 @@ function results(found: Found, q: string, columns: readonly ListColumn<Request>[
     found.length === 0 ? '' : card(title, shown())
   const parts = [
     part('Requests', requests, () => listTable({ label: 'Requests', columns, items: requests })),
-    part('Submits', submits, () => submitsTable(submits)),
+    part('Submits', submits, () => listTable({ label: 'Submits', columns: submitColumns, items: submits })),
     part('Deliveries', deliveries, () => deliveriesTable('Deliveries', deliveries)),
     part('Refused, kept in the quarantine', quarantined, () => quarantinedTable(quarantined)),
     part('Refused or not acknowledged, in the log', arrivals, () => arrivalsTable('Arrivals', arrivals)),
@@ -73,19 +73,10 @@ function nothingFound(q: string): Markup {
   return card('No match', emptyState(body))
 }
 
-function submitsTable(submits: Found['submits']): Markup {
-  return table({
-    label: 'Submits',
-    columns: ['Idempotency-Key', 'State', 'Request', 'Model', 'Received'],
-    rows: submits.map(({ id, state, request_id, model, created_at }) => ({
-      id,
-      cells: [
-        html`<span class="mono">${id}</span>`,
-        badge(state, state === 'submitted' ? 'good' : 'warn'),
-        shortId('request', request_id),
-        foreign(model, 28),
-        moment(created_at),
-      ],
-    })),
-  })
-}
+const submitColumns: readonly ListColumn<Found['submits'][number]>[] = [
+  { head: 'Idempotency-Key', cell: ({ id }) => html`<span class="mono">${id}</span>` },
+  { head: 'State', cell: ({ state }) => badge(state, state === 'submitted' ? 'good' : 'warn') },
+  { head: 'Request', cell: ({ request_id }) => shortId('request', request_id) },
+  { head: 'Model', cell: ({ model }) => foreign(model, 28) },
+  { head: 'Received', cell: ({ created_at }) => moment(created_at) },
+]

@@ -122,8 +122,6 @@ async function sendArrivals(console: ConsoleDeps, res: Response, query: Query): 
 }
 
 const selectColumn: ListColumn<DeliveryEntry> = {
-  name: 'select',
-  usual: true,
   head: html`<input type="checkbox" data-select-all aria-label="Select all on this page" />`,
   kind: 'select',
   cell: ({ id }) =>

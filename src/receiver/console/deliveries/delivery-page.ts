@@ -104,7 +104,7 @@ function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
   return html`<div data-exact>${listTable({
     label: 'Arrivals',
     columns: arrivalColumns,
-    names: arrivalColumns.map(({ name }) => name),
+    names: arrivalColumns.flatMap(({ name }) => name ?? []),
     // The top of the page shows that the delivery is parked, and why.
     items: arrival_log.map((arrival) => ({ ...arrival, parked_reason: null })),
     empty: 'The log has no row for this delivery. Rows are written just after the answer, and kept for RETENTION_DAYS.',

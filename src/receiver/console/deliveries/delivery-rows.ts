@@ -23,13 +23,13 @@ const none = html`<span class="soft">—</span>`
 const answeredIn = ({ ack_ms }: { ack_ms: number | null }) => number(ack_ms, { decimals: 1, unit: 'ms' })
 
 export const deliveryColumns: readonly ListColumn<DeliveryEntry>[] = [
-  { name: 'received', head: 'Received', usual: true, cell: receivedDelivery },
-  { name: 'says', head: 'Status', cell: ({ status }) => status ?? none },
-  { name: 'outcome', head: 'Outcome', usual: true, cell: ({ outcome }) => badge(outcome) },
-  { name: 'cause', head: 'Cause', usual: true, cell: causeOf },
-  { name: 'webhook_id', head: 'Webhook id', usual: true, cell: webhookOf },
-  { name: 'request', head: 'Request', usual: true, cell: ({ request_id }) => shortId('request', request_id) },
-  { name: 'key', head: 'Key', kind: 'minor', usual: true, cell: ({ key_name }) => foreign(key_name, 20) },
+  { name: 'received', head: 'Received', cell: receivedDelivery },
+  { name: 'says', head: 'Status', extra: true, cell: ({ status }) => status ?? none },
+  { name: 'outcome', head: 'Outcome', cell: ({ outcome }) => badge(outcome) },
+  { name: 'cause', head: 'Cause', cell: causeOf },
+  { name: 'webhook_id', head: 'Webhook id', cell: webhookOf },
+  { name: 'request', head: 'Request', cell: ({ request_id }) => shortId('request', request_id) },
+  { name: 'key', head: 'Key', kind: 'minor', cell: ({ key_name }) => foreign(key_name, 20) },
 ]
 
 function receivedDelivery({ id, received_at, source_name }: DeliveryEntry): Markup {
@@ -48,14 +48,14 @@ function causeOf({ reason, flags, outcome }: DeliveryEntry): Markup {
 }
 
 export const arrivalColumns: readonly ListColumn<ArrivalEntry>[] = [
-  { name: 'received', head: 'Received', usual: true, cell: receivedArrival },
-  { name: 'outcome', head: 'Outcome', usual: true, cell: outcomeOfArrival },
-  { name: 'cause', head: 'Cause', usual: true, cell: causeOfArrival },
-  { name: 'webhook_id', head: 'Webhook id', usual: true, cell: arrivalsOfWebhook },
-  { name: 'request', head: 'Request', usual: true, cell: ({ request_id }) => shortId('request', request_id) },
-  { name: 'key', head: 'Key', kind: 'minor', cell: ({ key_name }) => foreign(key_name, 20) },
-  { name: 'from', head: 'From', kind: 'minor', usual: true, cell: ({ remote }) => foreign(remote, 40) },
-  { name: 'answered_in', head: 'Answered in', kind: 'minor number', cell: answeredIn },
+  { name: 'received', head: 'Received', cell: receivedArrival },
+  { name: 'outcome', head: 'Outcome', cell: outcomeOfArrival },
+  { name: 'cause', head: 'Cause', cell: causeOfArrival },
+  { name: 'webhook_id', head: 'Webhook id', cell: arrivalsOfWebhook },
+  { name: 'request', head: 'Request', cell: ({ request_id }) => shortId('request', request_id) },
+  { name: 'key', head: 'Key', kind: 'minor', extra: true, cell: ({ key_name }) => foreign(key_name, 20) },
+  { name: 'from', head: 'From', kind: 'minor', cell: ({ remote }) => foreign(remote, 40) },
+  { name: 'answered_in', head: 'Answered in', kind: 'minor number', extra: true, cell: answeredIn },
 ]
 
 function receivedArrival({ outcome, delivery_id, arrived_at, folded, source_name }: ArrivalEntry): Markup {

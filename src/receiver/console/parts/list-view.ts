@@ -37,8 +37,8 @@ export async function sendList<S extends z.ZodType, R extends { next_cursor: str
   sendConsolePage(console, res, { title, about, status: attempt.status, body })
 }
 
-/** A column of a list. Tables that name no columns show the usual ones. */
-export type ListColumn<T> = TableColumn & { name: string; usual?: true; cell: (item: T) => Markup | string }
+/** A column of a list. Tables that name no columns show all but the extra ones. */
+export type ListColumn<T> = TableColumn & { name?: string; extra?: true; cell: (item: T) => Markup | string }
 
 export type ListTable<T> = Omit<Table, 'columns' | 'rows'> & {
   columns: readonly ListColumn<T>[]
@@ -46,10 +46,10 @@ export type ListTable<T> = Omit<Table, 'columns' | 'rows'> & {
   names?: readonly string[]
 }
 
-/** A table of the items with the columns of these names, by default the usual ones. */
+/** A table of the items with the columns of these names, by default all but the extra ones. */
 export function listTable<T extends { id: string | number }>(list: ListTable<T>): Markup {
   const { columns, items, names, ...about } = list
-  const shown = columns.filter(({ name, usual }) => names?.includes(name) ?? usual)
+  const shown = columns.filter(({ name = '', extra }) => names?.includes(name) ?? !extra)
   const rows = items.map((item) => ({ id: String(item.id), cells: shown.map(({ cell }) => cell(item)) }))
   return table({ ...about, columns: shown, rows })
 }

@@ -72,12 +72,12 @@ const yesOrNo = { options: ['true', 'false'], wordsOf: (choice: string) => (choi
 type Shown = { when: When; links: LinkPolicy }
 
 export const requestColumns = ({ when, links }: Shown): ListColumn<Request>[] => [
-  { name: 'request', head: 'Request', usual: true, cell: idCell },
-  { name: 'here', head: 'Here', usual: true, cell: (request) => stateCell(request, when) },
-  { name: 'provider', head: 'At the provider', usual: true, cell: providerCell },
-  { name: 'model', head: 'Model, key', kind: 'minor', usual: true, cell: modelCell },
-  { name: 'submitted', head: 'Submitted', kind: 'minor', usual: true, cell: (request) => moment(submittedAt(request)) },
-  { name: 'media', head: 'Media', usual: true, cell: (request) => mediaCell(request, links) },
+  { head: 'Request', cell: idCell },
+  { head: 'Here', cell: (request) => stateCell(request, when) },
+  { head: 'At the provider', cell: providerCell },
+  { head: 'Model, key', kind: 'minor', cell: modelCell },
+  { head: 'Submitted', kind: 'minor', cell: (request) => moment(submittedAt(request)) },
+  { head: 'Media', cell: (request) => mediaCell(request, links) },
 ]
 
 const submittedAt = ({ created_at, tracked_at }: Request) => created_at ?? tracked_at
