@@ -75,14 +75,13 @@ function replayOne(deps: ReceiverDeps): Operation {
     errors: ['not_found', 'landing_refused', 'request_locked'],
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
-      const body = await readBody(req, res, replayBodySchema)
+      const { dry_run: dryRun } = await readBody(req, res, replayBodySchema)
       const work = async () => {
-        const changes = await replayDelivery(deps.landingDeps, id, { dryRun: body.dry_run }).catch(answerFailure)
+        const changes = await replayDelivery(deps.landingDeps, id, { dryRun }).catch(answerFailure)
         return changes && { replayed: 1, changes }
       }
-      const replay = await (body.dry_run
-        ? work()
-        : auditedCall(deps, req, { action: 'replay', target: id, detailOf: (done) => done && countsOf(done), work }))
+      const detailOf = (done: Replay | undefined) => done && countsOf(done)
+      const replay = await (dryRun ? work() : auditedCall(deps, req, { action: 'replay', target: id, detailOf, work }))
       if (!replay) throw unknown(req)
       res.json(replay)
     },
@@ -117,28 +116,21 @@ function replayFiltered(deps: ReceiverDeps): Operation {
     answers: { 200: { description: 'How many, and what changed', schema: replayManySchema } },
     errors: ['invalid_filter'],
     answer: async (req, res) => {
-      const body = await readBody(req, res, replayManyBodySchema)
-      const filters = parseFilters(deliveryFiltersSchema, body.filter)
+      const { filter, dry_run: dryRun, cursor } = await readBody(req, res, replayManyBodySchema)
+      const filters = parseFilters(deliveryFiltersSchema, filter)
       if (Object.keys(filters).length === 0)
         throw new InvalidFilterError('filter', 'must contain at least one parameter: an empty filter replays nothing')
-      if (body.cursor !== undefined) decodeCursor(body.cursor, 'uuid')
+      if (cursor !== undefined) decodeCursor(cursor, 'uuid')
       const { db, logger, landingDeps, signal } = deps
       const count = await countDeliveries(db, filters)
       const stop = AbortSignal.any([signal, gone(res)])
       // The client receives the count while the replay is still running.
       res.type('json').write(`{"count":${count},`)
       try {
-        const work = () =>
-          replayMany(landingDeps, {
-            filters,
-            dryRun: body.dry_run,
-            cursor: body.cursor,
-            limit: maxReplays,
-            signal: stop,
-          })
+        const work = () => replayMany(landingDeps, { filters, dryRun, cursor, limit: maxReplays, signal: stop })
         const target = filtersAsTarget(filters)
         const detailOf = (done: ReplayedMany) => ({ ...countsOf(done), failed: done.failed.length })
-        const replay = await (body.dry_run
+        const replay = await (dryRun
           ? work()
           : auditedCall(deps, req, { action: 'replay_many', target, detailOf, work }))
         res.end(JSON.stringify(replay).slice(1))

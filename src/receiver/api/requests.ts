@@ -38,6 +38,7 @@ const cancellationSchema = z
 export function requestOperations(deps: ReceiverDeps): Operation[] {
   const { db, keys, clock, settings, background, time } = deps
   const overdue = () => ({ now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })
+  const find = (id: string) => readWithin(db, (tx) => findRequest(tx, id, overdue()))
 
   const track: Operation = {
     method: 'post',
@@ -58,12 +59,10 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     answer: async (req, res) => {
       const body = await readBody(req, res, trackBodySchema)
       mustBeStorable(body)
-      const { requestId, externalId, sourceName } = tracked(body, keys())
-      const environment = body.key_name === undefined ? undefined : keys().byName.get(body.key_name)?.environment
-      const wanted = { ...body, request_id: requestId, external_id: externalId, source_name: sourceName }
+      const wanted = tracked(body, keys())
+      const environment = keys().byName.get(body.key_name ?? '')?.environment
       const created = await trackRequest(db, wanted, { environment, now: time() })
-      const request = await readWithin(db, (tx) => findRequest(tx, requestId, overdue()))
-      res.status(created ? 201 : 200).json(request)
+      res.status(created ? 201 : 200).json(await find(wanted.request_id))
     },
   }
   const list = filtered('/requests', {
@@ -95,7 +94,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
         detailOf: (of) => of && runOf(of),
         work: () => background.reconcileOne(id),
       })
-      const request = await readWithin(db, (tx) => findRequest(tx, id, overdue()))
+      const request = await find(id)
       if (!request) throw unknown(req)
       if (!ending) throw locked()
       const { scanned, landed, running, notFound, failed, postponed } = runOf(ending)
@@ -115,8 +114,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     errors: ['not_found', 'not_cancelable', 'unknown_key', 'no_call_left', 'provider_unreachable'],
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
-      const find = () => readWithin(db, (tx) => findRequest(tx, id, overdue()))
-      const before = await find()
+      const before = await find(id)
       if (!before) throw unknown(req)
       const outcome = await auditedCall(deps, req, {
         action: 'cancel',
@@ -125,7 +123,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
         work: () => deps.cancel(before),
       })
       await background.reconcileOne(id)
-      res.status(202).json({ outcome, request: await find() })
+      res.status(202).json({ outcome, request: await find(id) })
     },
   }
   return [track, list, show, reconcile, cancel]

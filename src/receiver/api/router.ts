@@ -34,7 +34,14 @@ export function apiRouter(deps: ReceiverDeps, ofSlices: readonly Operation[][]):
     ...tagged('On-call', issueOperations(deps), onCallOperations(deps), reconcilerOperations(deps), [
       statsOperation(deps),
     ]),
-    ...tagged('This API', [describeItself(() => (document ??= openApiDocument(operations)))]),
+    ...tagged('This API', [
+      shown('/openapi.json', {
+        operationId: 'describe',
+        summary: 'This document',
+        answer: { description: 'OpenAPI 3.1', schema: z.looseObject({ openapi: z.string() }) },
+        read: async () => (document ??= openApiDocument(operations)),
+      }),
+    ]),
   ]
   const router = Router({ caseSensitive: true, strict: true })
   for (const [path, group] of Map.groupBy(operations, ({ path }) => toExpress(path))) {
@@ -69,14 +76,5 @@ function statsOperation(deps: ReceiverDeps): Operation {
       )
       return { pending, oldest_seconds, parked, overdue, backlog, quota_remaining, issues, recent, arrivals, results }
     },
-  })
-}
-
-function describeItself(document: () => object): Operation {
-  return shown('/openapi.json', {
-    operationId: 'describe',
-    summary: 'This document',
-    answer: { description: 'OpenAPI 3.1', schema: z.looseObject({ openapi: z.string() }) },
-    read: async () => document(),
   })
 }

@@ -6,7 +6,7 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { Keys } from '../domain/keys.ts'
-import { jobIdPattern, requestIdOf, type RequestIds } from '../domain/request-id.ts'
+import { jobIdPattern, requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
 import { storedName } from '../domain/source.ts'
 import { joinTracked, requeueParked, type TrackedBy } from '../submitting/tracking.ts'
@@ -29,12 +29,16 @@ export const trackBodySchema = z.strictObject({
 })
 export type TrackBody = z.infer<typeof trackBodySchema>
 
-/** Returns the ids of a request to track, and the source of its key. Throws HttpError 400 invalid_body. */
-export function tracked(
-  { request_id, external_id, key_name }: TrackBody,
-  keys: Keys,
-): RequestIds & { sourceName: string | null } {
-  const key = key_name === undefined ? undefined : keys.byName.get(key_name)
+export type Tracked = Pick<TrackBody, 'model' | 'key_name' | 'metadata'> & {
+  request_id: string
+  external_id?: string | null
+  source_name?: string | null
+}
+
+/** Completes a request to track with its ids and the source of its key. Throws HttpError 400 invalid_body. */
+export function tracked(body: TrackBody, keys: Keys): Tracked {
+  const { request_id, external_id } = body
+  const key = keys.byName.get(body.key_name ?? '')
   const sourceName = key === undefined ? null : storedName(key.source)
   if (external_id !== undefined && sourceName === null)
     throw invalidBody('external_id: is only for requests with a key_name of a source in SOURCES_FILE')
@@ -43,13 +47,7 @@ export function tracked(
   const ids = requestIdOf(sourceName, jobId)
   if (request_id !== undefined && request_id.toLowerCase() !== ids.requestId)
     throw invalidBody(`request_id: must be ${ids.requestId} for this external_id, or left out`)
-  return { ...ids, sourceName }
-}
-
-export type Tracked = Pick<TrackBody, 'model' | 'key_name' | 'metadata'> & {
-  request_id: string
-  external_id?: string | null
-  source_name?: string | null
+  return { ...body, request_id: ids.requestId, external_id: ids.externalId, source_name: sourceName }
 }
 
 /**
