@@ -80,7 +80,7 @@ function replayOne(deps: ReceiverDeps): Operation {
         const changes = await replayDelivery(deps.landingDeps, id, { dryRun }).catch(answerFailure)
         return changes && { replayed: 1, changes }
       }
-      const detailOf = (done: Replay | undefined) => done && countsOf(done)
+      const detailOf = (done: Pick<ReplayedMany, 'replayed' | 'changes'> | undefined) => done && countsOf(done)
       const replay = await (dryRun ? work() : auditedCall(deps, req, { action: 'replay', target: id, detailOf, work }))
       if (!replay) throw unknown(req)
       res.json(replay)

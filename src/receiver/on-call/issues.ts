@@ -12,21 +12,6 @@ const i = columnsOf(onCall.issues, 'i')
 /** An issue closes when its problem was not seen for this long, so a problem that comes and goes stays one issue. */
 export const closeAfterSeconds = 60
 
-const written = [
-  'cause',
-  'severity',
-  'text',
-  'href',
-  'count',
-  'peak',
-  'affected',
-  'opened_at',
-  'seen_at',
-  'untold',
-  'tell_at',
-  'told_count',
-] as const
-
 export type Noted = { opened: number; closed: number }
 
 /**
@@ -63,7 +48,9 @@ export async function noteIssues(
     ),
     -- Ordered by cause, so that two replicas never deadlock.
     noted as (
-      insert into mediadock.issues as i (${list(issues, ...written, 'muted_until', 'muted_by')})
+      insert into mediadock.issues as i (
+        ${list(issues, 'cause', 'severity', 'text', 'href', 'count', 'peak', 'affected', 'opened_at', 'seen_at')},
+        ${list(issues, 'untold', 'tell_at', 'told_count', 'muted_until', 'muted_by')})
       select cause, severity, text, href, count, count, affected, ${at}, ${at},
         case when ${tells}::boolean and severity <> 'notice' and muted.until is null then 'opened' end, ${at},
         case when severity <> 'notice' then coalesce(count, 0) end, muted.until, muted.by

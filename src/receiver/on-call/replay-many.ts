@@ -82,12 +82,9 @@ export type Failures = { message: string; count: number; delivery_ids: string[] 
 
 /** Groups failed deliveries by their message, the most frequent first. */
 export function groupFailures(failed: ReplayedMany['failed']): Failures[] {
-  const groups = new Map<string, Failures>()
-  for (const { message, delivery_id } of failed) {
-    const group = groups.get(message) ?? { message, count: 0, delivery_ids: [] }
-    group.count += 1
-    if (group.delivery_ids.length < namedItems) group.delivery_ids.push(delivery_id)
-    groups.set(message, group)
-  }
-  return [...groups.values()].toSorted((a, b) => b.count - a.count)
+  const groups = [...Map.groupBy(failed, ({ message }) => message)].map(([message, some]) => {
+    const delivery_ids = some.slice(0, namedItems).map((one) => one.delivery_id)
+    return { message, count: some.length, delivery_ids }
+  })
+  return groups.toSorted((a, b) => b.count - a.count)
 }

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { and, eq, gt, inArray, sql } from '../../platform/postgres/drizzle.ts'
+import { and, gt, inArray, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import type { Delivery } from '../domain/delivery.ts'
@@ -7,6 +7,8 @@ import type { Keys } from '../domain/keys.ts'
 import { admitAgain, type Quarantined } from '../intake/admit-again.ts'
 import { noteKeyUses } from '../intake/arrival-log.ts'
 import { distinct, storeDeliveries } from '../intake/store.ts'
+import { equals } from '../queries/page.ts'
+import { firstThatFit } from '../queries/quarantine.ts'
 
 const { id } = quarantine
 
@@ -73,16 +75,7 @@ async function nextRows(
   db: Database,
   { after, reason }: { after: number; reason: string | undefined },
 ): Promise<Quarantined[]> {
-  const page = db
-    .select({ id, bytes: quarantine.bytes })
-    .from(quarantine)
-    .where(and(gt(id, after), reason === undefined ? undefined : eq(quarantine.reason, reason)))
-    .orderBy(id)
-    .limit(100)
-    .as('page')
-  const summed = sql`
-    select id, row_number() over oldest as place, sum(bytes) over oldest as total
-    from ${page} window oldest as (order by id)`
-  const chosen = sql`(select id from (${summed}) as summed where place = 1 or total <= ${4 * 1024 * 1024})`
-  return db.select().from(quarantine).where(inArray(id, chosen)).orderBy(id)
+  const which = and(gt(id, after), equals(quarantine.reason, reason))
+  const page = firstThatFit({ which, order: sql`${id}`, rows: 100, bytes: 4 * 1024 * 1024 })
+  return db.select().from(quarantine).where(inArray(id, page)).orderBy(id)
 }

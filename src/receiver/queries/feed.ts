@@ -4,7 +4,7 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { getViewSelectedFields, max, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { databaseErrorOf, isUnreadable, one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { RowOf } from '../../platform/postgres/rows.ts'
+import type { ColumnName, RowOf } from '../../platform/postgres/rows.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { feed } from '../domain/feed-schema.ts'
 import { results } from '../domain/results-schema.ts'
@@ -79,19 +79,7 @@ export class ExpiredPositionError extends Error {
   code = 'position_expired' as const
 }
 
-const itemColumns = [
-  'position',
-  'request_id',
-  'status',
-  'media_complete',
-  'changed_at',
-  'idempotency_key',
-  'error_code',
-  'error_message',
-  'metadata',
-] as const
-
-type FeedRow = RowOf<typeof feed, (typeof itemColumns)[number]> & {
+type FeedRow = RowOf<typeof feed, ColumnName<typeof feed>> & {
   result: StoredResult | null
   media: Media[] | null
   matched: boolean
@@ -131,7 +119,7 @@ async function readChanges(db: Database, wanted: FeedWanted): Promise<FeedPage> 
   const { head, rows } = await readWithin(db, async (tx) => {
     const found = await tx.execute<FeedRow>(sql`
       with recursive ${walkOf(wanted)}
-      select ${list(f, ...itemColumns)}, p.result, p.media, p.matched
+      select f.*, p.result, p.media, p.matched
       from walked p join mediadock.feed f on ${f.position} = p.position
       where p.steps > 0 and (p.matched or p.position = (select max(position) from walked))
       order by ${f.position}`)
@@ -183,16 +171,8 @@ function toItem({ status, request_id, idempotency_key, media_complete, result, m
   if (status === 'REFUSED') {
     const { error_code: code, error_message: message, metadata } = row
     const error = code === null ? null : { code, message: message ?? '' }
-    return {
-      ...common,
-      request_id: null,
-      idempotency_key: idempotency_key ?? '',
-      status,
-      error,
-      metadata,
-      result: null,
-      media: [],
-    }
+    const ofSubmit = { request_id: null, idempotency_key: idempotency_key ?? '', result: null, media: [] }
+    return { ...common, ...ofSubmit, status, error, metadata }
   }
   return {
     ...common,

@@ -80,10 +80,7 @@ export async function readMinutes(
 
 type Points = { begin: string; end: string; step: number; now: Date }
 
-function readPoints(
-  tx: Executor,
-  { begin, end, step, now }: Points,
-): PromiseLike<readonly RowOf<typeof onCall.minutes, keyof MinutePoint>[]> {
+async function readPoints(tx: Executor, { begin, end, step, now }: Points) {
   // Of measurements, the highest minute is taken.
   const worst = (column: (typeof measures)[number]) => sql`max(${minutes[column]}) as ${minutes[column]}`
   return tx.execute<RowOf<typeof onCall.minutes, keyof MinutePoint>>(sql`

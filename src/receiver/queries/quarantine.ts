@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { and, eq, inArray, sql } from '../../platform/postgres/drizzle.ts'
+import { and, eq, inArray, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import { sourceOf, type Keys } from '../domain/keys.ts'
@@ -79,22 +79,28 @@ export type Check = { tried: number; acceptable: number; keyNames: readonly stri
  * afford it with a full quarantine.
  */
 export async function checkQuarantine(db: Database, keys: Keys, reason: string): Promise<Check | undefined> {
-  const { arrived_at: at, id, body } = quarantine
-  const rows = await readWithin(db, async (tx) => {
-    const newest = tx
-      .select({ id, at: sql`${at}`.as('at'), bytes: sql`octet_length(${body})`.as('bytes') })
+  const { id, arrived_at: at } = quarantine
+  const newest = { which: eq(quarantine.reason, reason), order: newestFirst({ at, id }), rows: 50, bytes: 1024 * 1024 }
+  const rows = await readWithin(db, async (tx) =>
+    tx
+      .select()
       .from(quarantine)
-      .where(eq(quarantine.reason, reason))
-      .orderBy(newestFirst({ at, id }))
-      .limit(50)
-      .as('newest')
-    const ranked = sql`
-      select id, row_number() over newest as place, sum(bytes) over newest as bytes
-      from ${newest} window newest as (order by at desc, id desc)`
-    const chosen = sql`(select id from (${ranked}) as ranked where place = 1 or bytes <= 1024 * 1024)`
-    return tx.select().from(quarantine).where(inArray(id, chosen))
-  })
+      .where(inArray(id, firstThatFit(newest))),
+  )
   if (rows.length === 0) return undefined
   const keyNames = rows.flatMap((row) => admitAgain(row, keys)?.keyName ?? [])
   return { tried: rows.length, acceptable: keyNames.length, keyNames: [...new Set(keyNames)] }
+}
+
+type FirstRows = { which: SQL | undefined; order: SQL; rows: number; bytes: number }
+
+/** SQL: the ids of the first rows in this order that fit into these bytes together. The first one always fits. */
+export function firstThatFit({ which = sql`true`, order, rows, bytes }: FirstRows): SQL {
+  return sql`(
+    select id from (
+      select id, place, sum(bytes) over (order by place) as total from (
+        select ${quarantine.id}, ${quarantine.bytes}, row_number() over (order by ${order}) as place
+        from ${quarantine} where ${which} order by ${order} limit ${rows}
+      ) as first_rows
+    ) as summed where place = 1 or total <= ${bytes}::int)`
 }

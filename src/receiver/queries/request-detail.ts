@@ -7,10 +7,10 @@ import { maxPageItems } from '../domain/page-limits.ts'
 import { results } from '../domain/results-schema.ts'
 import { media } from '../domain/schema.ts'
 import type { StuckAfter } from '../reconciling/due.ts'
-import { arrivalSchema, arrivalsOfDeliveries, type ArrivalEntry } from './arrivals.ts'
+import { arrivalSchema, arrivalsOfDeliveries } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
-import { deliveriesOf, deliverySchema, type DeliveryEntry } from './deliveries.ts'
-import { attemptSchema, attemptsOf, type DeliveryAttempt } from './delivery-detail.ts'
+import { deliveriesOf, deliverySchema } from './deliveries.ts'
+import { attemptSchema, attemptsOf } from './delivery-detail.ts'
 import { findRequest, mediaKindSchema, requestSchema, type Request } from './requests.ts'
 
 export const mediaSchema = z
@@ -92,16 +92,25 @@ export async function readRequest(
     const request = await findRequest(tx, requestId, overdue)
     if (!request) return undefined
     const [stored] = await tx.select({ output: results.output }).from(results).where(eq(results.request_id, requestId))
-    const deliveries = await deliveriesOf(tx, requestId, maxPageItems)
-    const ids = deliveries.map(({ id }) => id)
-    const submit = await submitOf(tx, requestId)
-    const media = await mediaOf(tx, requestId)
-    const arrivals = await arrivalsOfDeliveries(tx, ids, maxPageItems)
-    const attempts = await attemptsOf(tx, deliveries, request.landed_at)
-    const polls = await pollsOf(tx, requestId)
-    const timeline = timelineOf(request, { submit, media, deliveries, arrivals, attempts, polls })
-    return { ...request, output: stored?.output ?? null, submit, media, timeline }
+    const parts = await partsOf(tx, request)
+    const { submit, media } = parts
+    return { ...request, output: stored?.output ?? null, submit, media, timeline: timelineOf(request, parts) }
   })
+}
+
+type Parts = Awaited<ReturnType<typeof partsOf>>
+
+async function partsOf(tx: Executor, { id, landed_at }: Request) {
+  const deliveries = await deliveriesOf(tx, id, maxPageItems)
+  const deliveryIds = deliveries.map((delivery) => delivery.id)
+  return {
+    deliveries,
+    submit: await submitOf(tx, id),
+    media: await mediaOf(tx, id),
+    arrivals: await arrivalsOfDeliveries(tx, deliveryIds, maxPageItems),
+    attempts: await attemptsOf(tx, deliveries, landed_at),
+    polls: await pollsOf(tx, id),
+  }
 }
 
 async function pollsOf(tx: Executor, requestId: string): Promise<PollEntry[]> {
@@ -135,19 +144,8 @@ async function submitOf(tx: Executor, requestId: string): Promise<Submit | null>
   return submit ?? null
 }
 
-type Known = {
-  submit: Submit | null
-  media: readonly Media[]
-  deliveries: readonly DeliveryEntry[]
-  arrivals: readonly ArrivalEntry[]
-  attempts: readonly DeliveryAttempt[]
-  polls: readonly PollEntry[]
-}
-
-function timelineOf(
-  request: Request,
-  { submit, media, deliveries, arrivals, attempts, polls }: Known,
-): TimelineEntry[] {
+function timelineOf(request: Request, parts: Parts): TimelineEntry[] {
+  const { submit, media, deliveries, arrivals, attempts, polls } = parts
   const { created_at, completed_at, polled_at, poll_outcome, poll_detail, landed_at, confirmed_at } = request
   const entries: TimelineEntry[] = submit === null ? [] : [{ at: submit.created_at, kind: 'submit' }]
   entries.push({ at: request.tracked_at, kind: 'tracked' })
