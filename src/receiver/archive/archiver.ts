@@ -1,5 +1,5 @@
 import type { Logger } from '../../platform/logger.ts'
-import { createPlaces } from '../../platform/places.ts'
+import { createParallelWork } from '../../platform/parallel-work.ts'
 import { createLeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { linkLives, type Keys } from '../domain/keys.ts'
@@ -30,7 +30,7 @@ export function createArchiver(deps: ArchiverDeps) {
   const { db, clock, logger, signal } = deps
   const downloader = createDownloader(deps)
   // Copies at a time in a process: each takes a connection, a few chunks of memory, and a file in the spool.
-  const places = createPlaces(8)
+  const parallel = createParallelWork(8)
   const keeper = createLeaseKeeper<Copy>({ renew: (held) => renewCopies(db, held), logger })
   let store: ArchiveStore | undefined
   let restsUntil = -Infinity
@@ -53,7 +53,7 @@ export function createArchiver(deps: ArchiverDeps) {
         await kept.letGo()
       }
     }
-    places.begin(run(), (error) =>
+    parallel.begin(run(), (error) =>
       logger.error(
         { err: error, request_id: copy.request_id },
         'archiving a media file failed, it is tried again after its lease ends',
@@ -99,16 +99,16 @@ export function createArchiver(deps: ArchiverDeps) {
       const isBehind = await follow()
       store ??= await open()
       const swept = await sweep(store)
-      const limit = performance.now() < restsUntil ? 0 : places.free()
+      const limit = performance.now() < restsUntil ? 0 : parallel.free()
       const claimedAtMs = performance.now()
       const claimed = limit > 0 ? await claimCopies(db, { limit }) : []
       for (const copy of claimed) begin(copy, { into: store, claimedAtMs })
       const isFull = limit > 0 && claimed.length === limit
-      if (isFull) await places.untilOneEnds()
+      if (isFull) await parallel.untilOneEnds()
       return { more: isBehind || swept || isFull }
     },
     idle: async () => {
-      await places.idle()
+      await parallel.idle()
       await downloader.close()
     },
   }

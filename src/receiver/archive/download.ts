@@ -116,7 +116,7 @@ async function spool(
       if (bytes > maxBytes) return tooLarge(maxBytes)
       const ms = performance.now() - looked.at
       if (ms >= slowAfterMs) {
-        // Slower servers are cut, since a few of them would occupy all places for copies.
+        // Slower servers are cut, since a few of them would hold up all other copies.
         if ((bytes - looked.bytes) * 1000 < 16_384 * ms)
           return { kind: 'unreachable', detail: 'the download is slower than 16 KiB per second' }
         looked = { at: performance.now(), bytes }

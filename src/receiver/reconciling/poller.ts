@@ -1,4 +1,4 @@
-import { createPlaces } from '../../platform/places.ts'
+import { createParallelWork } from '../../platform/parallel-work.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { faultOf } from '../../platform/postgres/errors.ts'
 import { later } from '../../platform/postgres/time.ts'
@@ -17,8 +17,8 @@ const restMs = 3000
  * time for a poll, and scheduled polls of unknown keys, are left to the runs of the reconciler.
  */
 export function createPoller(deps: PollingDeps) {
-  // Polls in progress at a time. A poll that hangs occupies a place until its call ends (callDeadlineMs).
-  const places = createPlaces(16)
+  // Polls in progress at a time. A poll that hangs counts until its call ends (callDeadlineMs).
+  const parallel = createParallelWork(16)
   const resting = createResting(deps, restMs)
   const onError = (error: unknown) =>
     deps.logger.error({ err: error }, 'polling a request failed, it is polled again after its lease ends')
@@ -26,21 +26,21 @@ export function createPoller(deps: PollingDeps) {
   return {
     /** One round: claims due polls and starts them, which continue afterwards. Returns true if there may be more. */
     runOnce: async () => {
-      if (places.free() === 0) await places.untilOneEnds()
-      const limit = places.free()
+      if (parallel.free() === 0) await parallel.untilOneEnds()
+      const limit = parallel.free()
       if (limit <= 0) return { more: false }
       await askForProgress(deps).catch((error: unknown) => {
         if (faultOf(error) === 'server') throw error
         deps.logger.warn({ err: error }, 'Postgres refuses to schedule polls for progress; other polls continue')
       })
       const due = await claimDue(deps, { limit, ...resting.queues() })
-      for (const polled of await beginPolls(deps, due, resting)) places.begin(polled, onError)
+      for (const polled of await beginPolls(deps, due, resting)) parallel.begin(polled, onError)
       return { more: due.length === limit }
     },
     /** True while the key of a request has no call. Until it has, its landings need not wake this role. */
     isResting: resting.isResting,
     /** Resolves when no poll is under way. */
-    idle: places.idle,
+    idle: parallel.idle,
   }
 }
 

@@ -2,7 +2,7 @@ import { Counter } from 'prom-client'
 import { startLoop } from '../../platform/loop.ts'
 import { createPoster } from '../../platform/outward/poster.ts'
 import { resolve } from '../../platform/outward/resolver.ts'
-import { createPlaces } from '../../platform/places.ts'
+import { createParallelWork } from '../../platform/parallel-work.ts'
 import { createLeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
 import { maxCounted } from '../domain/limits.ts'
 import { readForScrape, registerGauge } from '../metrics.ts'
@@ -54,7 +54,7 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps) {
   const { db, logger, signal, leaseMs = usualLeaseMs } = deps
   const leaseSeconds = leaseMs / 1000
   // Subscriptions at a time in a process: each holds one page of the feed.
-  const places = createPlaces(8)
+  const parallel = createParallelWork(8)
   const keeper = createLeaseKeeper<LeasedSubscription>({
     renew: (held) => renewSubscriptions(db, held, leaseSeconds),
     leaseMs,
@@ -73,7 +73,7 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps) {
         await kept.letGo()
       }
     }
-    places.begin(run(), (error) =>
+    parallel.begin(run(), (error) =>
       logger.error(
         { err: error, subscription: leased.name },
         'posting to a subscription failed, trying again after its lease ends',
@@ -83,13 +83,13 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps) {
 
   return {
     runOnce: async () => {
-      const limit = signal.aborted ? 0 : places.free()
+      const limit = signal.aborted ? 0 : parallel.free()
       const claimedAtMs = performance.now()
       const claimed = limit > 0 ? await claimSubscriptions(db, { limit, leaseSeconds }) : []
       for (const leased of claimed) begin(leased, claimedAtMs)
       return { more: false }
     },
-    idle: places.idle,
+    idle: parallel.idle,
   }
 }
 

@@ -1,10 +1,11 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** Counts the free places for a role's parallel work, which may continue after the round that began it. */
-export function createPlaces(count: number) {
+/** Limits a role's parallel work, which may continue after the round that began it. */
+export function createParallelWork(limit: number) {
   const underWay = new Set<Promise<unknown>>()
   return {
-    free: () => count - underWay.size,
+    /** How much more may begin now. */
+    free: () => limit - underWay.size,
     begin: (work: Promise<unknown>, onError: (error: unknown) => void) => {
       const ended = work.catch(onError).finally(() => underWay.delete(ended))
       underWay.add(ended)
