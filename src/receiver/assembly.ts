@@ -59,7 +59,7 @@ export type PartsOptions = {
   slices: readonly Slice[]
   /** Called once, with the function that puts new keys in force. The start calls that function on SIGHUP. */
   onKeysReload?: (replace: (keys: Keys) => void) => void
-  /** The clock of this process. If it is given, it also replaces Postgres's time, which replicas share. */
+  /** For tests: the clock of this process. It also replaces Postgres's time, which replicas share. */
   clock?: () => Date
   fetch?: typeof globalThis.fetch
 }

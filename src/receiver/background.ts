@@ -25,7 +25,7 @@ export type Background = ReturnType<typeof startBackground>
 export type BackgroundDeps = Parts & {
   /** The running slices. */
   running: readonly RunningSlice[]
-  /** Without the poller only runs of the reconciler poll. */
+  /** False only in tests: see ReceiverOptions. */
   followsUp: boolean
   asksForAccounts: boolean
   /** After it aborts, no round begins. */

@@ -108,9 +108,9 @@ export type ReceiverOptions = PartsOptions & {
   internal: (deps: ReceiverDeps) => Router
   /** Aborts when the start is cancelled: waiting for Postgres ends, and everything that was started can be stopped. */
   abandoned?: AbortSignal
-  /** False to poll only in runs of the reconciler. */
+  /** False in tests that poll only by runs of the reconciler. */
   followsUp?: boolean
-  /** False to ask for no key's account: each key then has only its own limit. */
+  /** False in tests that count calls: no key's account is asked for, so each key has only its own limit. */
   asksForAccounts?: boolean
 }
 

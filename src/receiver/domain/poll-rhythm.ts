@@ -33,12 +33,12 @@ export type Polled = { rhythm: Rhythm; polls: number; secondsSinceTracked: numbe
  * - A request that the provider does not know, or a result that cannot be read or stored: with growing pauses, up to
  *   an hour.
  */
-export function nextPollAfter({ rhythm, polls, secondsSinceTracked }: Polled, now: SQL, random: () => number): SQL {
+export function nextPollAfter({ rhythm, polls, secondsSinceTracked }: Polled, now: SQL): SQL {
   const isSteady = rhythm === 'steady'
-  const jitter = jitterFrom.others + random() * (1 - jitterFrom.others)
+  const jitter = jitterFrom.others + Math.random() * (1 - jitterFrom.others)
   const runningMs =
     Math.min(secondsSinceTracked * 1000 * runningShare, running.maxMs) *
-    (jitterFrom.running + random() * (1 - jitterFrom.running))
+    (jitterFrom.running + Math.random() * (1 - jitterFrom.running))
   const openMs = isSteady ? Math.max(running.minMs, runningMs) : doublingPauseMs(polls, slowing) * jitter
   const landedMs = doublingPauseMs(polls, isSteady ? completing : slowingLanded) * jitter
   // The row shows whether the result has landed, since its webhook may have arrived during the poll.

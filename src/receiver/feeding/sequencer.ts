@@ -20,8 +20,8 @@ type SeenSnapshot = { server: string; snapshot: string; at: number }
  *
  * A round looks only for changes that the last round could not see, by transaction ids. Otherwise it would read the
  * whole queue again and again during a dump, which keeps deleted rows from being vacuumed. Transaction ids are
- * meaningless on another server, and on one that has crashed. A round sequences the changes of at most `maxStatements`
- * statements, of up to 500 results each.
+ * meaningless on another server, and on one that has crashed. A round sequences the changes of at most 200
+ * statements, of up to 500 results each; tests lower `maxStatements`.
  */
 export function createSequencer(deps: SequencerDeps, { maxStatements = 200 } = {}) {
   let last: SeenSnapshot | undefined

@@ -162,7 +162,7 @@ export async function reschedule(
   const { stored: outcome, next } = pollEndings[ending]
   const again =
     next === 'steady' || next === 'slowing'
-      ? nextPollAfter({ polls, secondsSinceTracked, rhythm: next }, now, Math.random)
+      ? nextPollAfter({ polls, secondsSinceTracked, rhythm: next }, now)
       : sql`'infinity'::timestamptz`
   await end(
     deps,
