@@ -3,9 +3,7 @@ import path from 'node:path'
 import express, { Router, type RequestHandler, type Response } from 'express'
 import helmet from 'helmet'
 import { html } from 'hono/html'
-
-/** Escaped markup, made by `html` tagged templates. */
-export type Markup = ReturnType<typeof html>
+import type { Markup } from './parts.ts'
 
 export type NavItem = {
   href: string

@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { html } from 'hono/html'
-import type { Markup } from '../../platform/pages/console-page.ts'
-import { confirmation, facts, moment, numbers, table, tabs } from '../../platform/pages/parts.ts'
+import { type Markup, confirmation, facts, moment, numbers, table, tabs } from '../../platform/pages/parts.ts'
 import type { Account } from '../../wire/schemas.ts'
 import { type CreatedKey, type KeyListing, listedRows } from '../accounts/keys.ts'
 import type { LedgerCheck } from '../accounts/ledger.ts'

@@ -1,7 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../platform/pages/console-page.ts'
-import { linkTo } from '../../platform/pages/filters.ts'
-import { table, moment } from '../../platform/pages/parts.ts'
+import { type Markup, linkTo, table, moment } from '../../platform/pages/parts.ts'
 import type { AuditRow } from '../operating/audit.ts'
 import { listPages } from './list-page.ts'
 

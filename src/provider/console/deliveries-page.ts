@@ -3,8 +3,8 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { shownCharacters } from '../../platform/json-text.ts'
-import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
-import { action, badgeOf, table, time, facts } from '../../platform/pages/parts.ts'
+import { sendPage } from '../../platform/pages/console-page.ts'
+import { type Markup, action, badgeOf, table, time, facts } from '../../platform/pages/parts.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
 import {
   type AttemptListing,

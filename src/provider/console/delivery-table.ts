@@ -1,6 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../platform/pages/console-page.ts'
-import { badgeOf, table, moment, time, type Tone } from '../../platform/pages/parts.ts'
+import { type Markup, badgeOf, table, moment, time, type Tone } from '../../platform/pages/parts.ts'
 import type { DeliveryListing, Standing } from '../webhooks/delivery-history.ts'
 import { accountLink, requestLink } from './parts.ts'
 

@@ -1,5 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../platform/pages/console-page.ts'
+import type { Markup } from '../../platform/pages/parts.ts'
 import type { InputDescriptor, Model } from '../../wire/schemas.ts'
 
 /** A form from a model's input_schema, and its fields as the input of a submit. */

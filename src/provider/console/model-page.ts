@@ -1,6 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../platform/pages/console-page.ts'
-import { action, facts, table } from '../../platform/pages/parts.ts'
+import { type Markup, action, facts, table } from '../../platform/pages/parts.ts'
 import { listedRows, type UsableKey } from '../accounts/keys.ts'
 import type { Catalog, CatalogModel } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'

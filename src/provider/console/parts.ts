@@ -1,7 +1,6 @@
 import type { Request, Response } from 'express'
 import { html } from 'hono/html'
-import type { Markup } from '../../platform/pages/console-page.ts'
-import { badgeOf, type Tone } from '../../platform/pages/parts.ts'
+import { type Markup, badgeOf, type Tone } from '../../platform/pages/parts.ts'
 
 /** Pieces that several pages of the developer console share. */
 

@@ -15,9 +15,8 @@ import {
 import { followArrivals, fromNow } from '../queries/follow-arrivals.ts'
 import { pageSchema, decodeCursor, type Place } from '../queries/page.ts'
 import { listQuarantine, quarantinedSchema } from '../queries/quarantine.ts'
-import { auditedCall } from './audited-call.ts'
 import { createEventStreams } from './event-stream.ts'
-import type { Operation } from './operation.ts'
+import { auditedCall, type Operation } from './operation.ts'
 import { filtered, onePage } from './reads.ts'
 
 const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: z.int() }).meta({ id: 'Verified' })

@@ -10,9 +10,17 @@ import { deliveryDetailSchema, findDelivery } from '../queries/delivery-detail.t
 import { deliveryFiltersSchema, deliveryListSchema, InvalidFilterError, parseFilters } from '../queries/filters.ts'
 import { decodeCursor } from '../queries/page.ts'
 import { filtersAsTarget } from '../upkeep/audit.ts'
-import { auditedCall } from './audited-call.ts'
-import { readBody } from './body.ts'
-import { gone, idPathSchema, jsonBody, locked, unknown, uuidParam, type Operation } from './operation.ts'
+import {
+  auditedCall,
+  gone,
+  idPathSchema,
+  jsonBody,
+  locked,
+  unknown,
+  uuidParam,
+  type Operation,
+  readBody,
+} from './operation.ts'
 import { filtered, oneById, onePage } from './reads.ts'
 
 /** The limit of one call, so that no call takes hours. The caller continues with `next_cursor`. */

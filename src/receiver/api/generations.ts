@@ -7,10 +7,9 @@ import { mediaSchema } from '../queries/request-detail.ts'
 import { findResultWithMedia, resultRowSchema } from '../queries/results.ts'
 import { overOf } from '../submitting/generations.ts'
 import { generationBodySchema, type ShownGeneration } from '../submitting/submit.ts'
-import { readBody } from './body.ts'
 import { exampleValues } from './examples.ts'
 import type { FeedWatch } from './feed-watch.ts'
-import { gone, jsonBody, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
+import { readBody, gone, jsonBody, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
 import { createWaiters } from './waiters.ts'
 
 const waitSchema = waitSchemaFor('Seconds to wait until the generation has ended.')

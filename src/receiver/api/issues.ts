@@ -4,9 +4,7 @@ import { muteIssue } from '../on-call/issues.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { issueListSchema, issueSchema, listIssues } from '../queries/issues.ts'
 import { iso } from '../queries/page.ts'
-import { auditedCall } from './audited-call.ts'
-import { readBody } from './body.ts'
-import { jsonBody, unknown, type Operation } from './operation.ts'
+import { auditedCall, jsonBody, unknown, type Operation, readBody } from './operation.ts'
 import { filtered, onePage } from './reads.ts'
 
 const muteSchema = z.strictObject({

@@ -2,12 +2,17 @@ import type { Request, RequestHandler, Response } from 'express'
 import { z } from 'zod'
 import type { ZodOpenApiOperationObject } from 'zod-openapi'
 import { HttpError } from '../../platform/http/http.ts'
+import { invalidBody, readJsonBody } from '../../platform/http/json-body.ts'
 import type { Logger } from '../../platform/logger.ts'
+import { actorOf } from '../../platform/pages/access.ts'
+import type { AuditDeps, AuditedAction, Detail } from '../../platform/pages/audit.ts'
+import { plainWords } from '../../platform/plain-words.ts'
 import { databaseCodeOf, isNoAnswer } from '../../platform/postgres/errors.ts'
 import { explainPostgres } from '../../platform/postgres/words.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { ExpiredPositionError } from '../queries/feed.ts'
 import { InvalidFilterError } from '../queries/filters.ts'
+import { audited } from '../upkeep/audit.ts'
 import { type ErrorAnswer, errorResponses } from './error-answers.ts'
 
 type InDocument = 'operationId' | 'summary' | 'description' | 'tags' | 'requestParams' | 'requestBody'
@@ -184,3 +189,31 @@ export function jsonBody(schema: z.ZodType, example: object, { required = true }
 }
 
 export const idPathSchema = z.object({ id: z.guid() })
+
+type AuditedCall<T> = Pick<AuditedAction, 'action' | 'target'> & {
+  via?: 'api' | 'console'
+  detailOf: (result: T) => Detail | undefined
+  work: () => Promise<T>
+}
+
+/** Does the work of a call of the API, or of the console, and records the caller in the audit log. */
+export function auditedCall<T>(deps: AuditDeps, req: Request, { work, ...action }: AuditedCall<T>): Promise<T> {
+  return audited(deps, { via: 'api', actor: actorOf(req), ...action }, work)
+}
+
+/**
+ * Reads the JSON body and validates it: 400 invalid_body if it does not match, 413 over 1 MiB. A missing body is `{}`.
+ */
+export async function readBody<T extends z.ZodType>(req: Request, res: Response, schema: T): Promise<z.infer<T>> {
+  const parsed = schema.safeParse(hasBody(req) ? await readJsonBody(req, res) : {}, plainWords)
+  if (parsed.success) return parsed.data
+  const [issue] = parsed.error.issues
+  if (issue?.code === 'unrecognized_keys')
+    throw invalidBody(`${[...issue.path, ...issue.keys.slice(0, 1)].join('.')} is not a member of this body`)
+  const member = issue?.path.join('.') ?? ''
+  throw invalidBody(member === '' ? 'the body must be a JSON object' : `${member}: ${issue?.message ?? 'is not valid'}`)
+}
+
+function hasBody(req: Request): boolean {
+  return req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
+}

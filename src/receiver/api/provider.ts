@@ -5,9 +5,8 @@ import type { ReadAnswer } from '../fetching/source-reads.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { costFiltersSchema, costsSchema, readCosts } from '../queries/costs.ts'
 import { parseFilters } from '../queries/filters.ts'
-import { readBody } from './body.ts'
 import { exampleValues } from './examples.ts'
-import { jsonBody, unknown, type Operation } from './operation.ts'
+import { readBody, jsonBody, unknown, type Operation } from './operation.ts'
 import { filtered } from './reads.ts'
 
 const querySchema = z.strictObject({

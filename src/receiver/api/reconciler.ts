@@ -11,8 +11,7 @@ import {
   reconcileRunSchema,
   runListSchema,
 } from '../queries/reconciler.ts'
-import { auditedCall } from './audited-call.ts'
-import type { Operation } from './operation.ts'
+import { auditedCall, type Operation } from './operation.ts'
 import { filtered, onePage, shown } from './reads.ts'
 
 const startedRunSchema = z

@@ -6,10 +6,17 @@ import { requestListSchema } from '../queries/filters.ts'
 import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
 import { findRequest, listRequests, requestSchema } from '../queries/requests.ts'
 import { runOf } from '../reconciling/reconciler.ts'
-import { auditedCall } from './audited-call.ts'
-import { readBody } from './body.ts'
 import { exampleValues } from './examples.ts'
-import { idPathSchema, jsonBody, locked, unknown, uuidParam, type Operation } from './operation.ts'
+import {
+  auditedCall,
+  idPathSchema,
+  jsonBody,
+  locked,
+  unknown,
+  uuidParam,
+  type Operation,
+  readBody,
+} from './operation.ts'
 import { filtered, oneById, onePage } from './reads.ts'
 import { trackBodySchema, tracked, trackRequest } from './track.ts'
 

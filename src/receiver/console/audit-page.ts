@@ -1,15 +1,12 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
-import type { Markup } from '../../platform/pages/console-page.ts'
-import { linkTo, type Query } from '../../platform/pages/filters.ts'
-import { moment } from '../../platform/pages/parts.ts'
+import { type Markup, linkTo, type Query, moment } from '../../platform/pages/parts.ts'
 import { auditChannels } from '../../platform/pages/tables.ts'
 import { auditListSchema, listAudit, type AuditEntry } from '../queries/audit.ts'
 import { listTable, sendList } from './parts/list-view.ts'
-import { badge, foreign } from './parts/parts.ts'
+import { badge, foreign, linkWith, queryOf, without } from './parts/parts.ts'
 import type { ConsoleDeps } from './parts/shell.ts'
-import { linkWith, queryOf, without } from './parts/url.ts'
 
 const path = '/audit'
 

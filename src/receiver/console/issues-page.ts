@@ -2,12 +2,18 @@ import { Router } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import { actorOf } from '../../platform/pages/access.ts'
-import type { Markup } from '../../platform/pages/console-page.ts'
-import { type Query, linkTo } from '../../platform/pages/filters.ts'
 import { fieldsOf, readForm } from '../../platform/pages/form.ts'
-import { moment, table, time, type Row, type Tone } from '../../platform/pages/parts.ts'
-import { auditedCall } from '../api/audited-call.ts'
-import { unknown } from '../api/operation.ts'
+import {
+  type Markup,
+  type Query,
+  linkTo,
+  moment,
+  table,
+  time,
+  type Row,
+  type Tone,
+} from '../../platform/pages/parts.ts'
+import { auditedCall, unknown } from '../api/operation.ts'
 import { namedItems, defaultPageItems } from '../domain/page-limits.ts'
 import { muteIssue } from '../on-call/issues.ts'
 import { readWithin } from '../queries/deadline.ts'
@@ -16,9 +22,8 @@ import { issueListSchema, listIssues, type Issue } from '../queries/issues.ts'
 import { listRefusedSubmits, type RefusedSubmit } from '../submitting/refusals.ts'
 import { usualFilters } from './parts/filter-bar.ts'
 import { sendList } from './parts/list-view.ts'
-import { badge, foreign, lasting, number, shortId, card } from './parts/parts.ts'
+import { badge, foreign, lasting, number, shortId, card, queryOf, without } from './parts/parts.ts'
 import type { ConsoleDeps } from './parts/shell.ts'
-import { queryOf, without } from './parts/url.ts'
 
 const path = '/issues'
 const muteHours = [1, 4, 12] as const

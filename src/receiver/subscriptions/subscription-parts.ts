@@ -1,6 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../platform/pages/console-page.ts'
-import { action, moment, table, time, type Row, type Tone } from '../../platform/pages/parts.ts'
+import { type Markup, action, moment, table, time, type Row, type Tone } from '../../platform/pages/parts.ts'
 import { badge, card, duration, foreign, number } from '../console/parts/parts.ts'
 import { feedStatusNames } from '../domain/feed-schema.ts'
 import { maxCounted } from '../domain/limits.ts'

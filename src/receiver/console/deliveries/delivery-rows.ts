@@ -1,7 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../../platform/pages/console-page.ts'
-import { linkTo } from '../../../platform/pages/filters.ts'
-import { moment } from '../../../platform/pages/parts.ts'
+import { type Markup, linkTo, moment } from '../../../platform/pages/parts.ts'
 import type { ArrivalEntry } from '../../queries/arrivals.ts'
 import type { DeliveryEntry } from '../../queries/deliveries.ts'
 import { listTable, type ListColumn, type ListTable } from '../parts/list-view.ts'

@@ -1,6 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../../platform/pages/console-page.ts'
-import { facts, time } from '../../../platform/pages/parts.ts'
+import { type Markup, facts, time } from '../../../platform/pages/parts.ts'
 import type { Keys } from '../../domain/keys.ts'
 import { defaultSourceName } from '../../domain/source.ts'
 import { wordsOf } from '../../on-call/cause-words.ts'

@@ -2,20 +2,28 @@ import { Router, type Request, type Response } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import { actorOf } from '../../../platform/pages/access.ts'
-import { sendPage, type Markup } from '../../../platform/pages/console-page.ts'
-import { linkTo, type Query } from '../../../platform/pages/filters.ts'
+import { sendPage } from '../../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
-import { confirmation, type Action, facts, moment, numbers, table, time } from '../../../platform/pages/parts.ts'
-import { auditedCall } from '../../api/audited-call.ts'
-import { gone } from '../../api/operation.ts'
+import {
+  type Markup,
+  linkTo,
+  type Query,
+  confirmation,
+  type Action,
+  facts,
+  moment,
+  numbers,
+  table,
+  time,
+} from '../../../platform/pages/parts.ts'
+import { auditedCall, gone } from '../../api/operation.ts'
 import { namedItems } from '../../domain/page-limits.ts'
 import { findReplay, listReplays, requeueMany, type ManyReplayed, type ReplayProgress } from '../../on-call/replays.ts'
 import { countDeliveries } from '../../queries/deliveries.ts'
 import { deliveryFiltersSchema, InvalidFilterError, parseFilters, type DeliveryFilters } from '../../queries/filters.ts'
 import { filtersAsTarget } from '../../upkeep/audit.ts'
-import { badge, foreign, notice, number, problem, shortId } from '../parts/parts.ts'
+import { badge, foreign, notice, number, problem, shortId, queryOf, without } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
-import { queryOf, without } from '../parts/url.ts'
 import {
   failuresView,
   isAllRefused,

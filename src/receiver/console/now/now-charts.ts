@@ -1,8 +1,6 @@
 import { html } from 'hono/html'
 import { z } from 'zod'
-import type { Markup } from '../../../platform/pages/console-page.ts'
-import { linkTo, type Query } from '../../../platform/pages/filters.ts'
-import { emptyState, hiddenFields, time } from '../../../platform/pages/parts.ts'
+import { type Markup, linkTo, type Query, emptyState, hiddenFields, time } from '../../../platform/pages/parts.ts'
 import { arrivalOutcomes } from '../../domain/arrivals-schema.ts'
 import { minutesFiltersSchema, type MinutePoint, type Minutes, type MinutesFilters } from '../../queries/minutes.ts'
 

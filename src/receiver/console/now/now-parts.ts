@@ -1,6 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../../platform/pages/console-page.ts'
-import { emptyState, moment, time } from '../../../platform/pages/parts.ts'
+import { type Markup, emptyState, moment, time } from '../../../platform/pages/parts.ts'
 import type { Problem } from '../../domain/problem.ts'
 import type { Now } from '../../on-call/now.ts'
 import type { Issue } from '../../queries/issues.ts'

@@ -1,6 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../../platform/pages/console-page.ts'
-import { time, type Tone } from '../../../platform/pages/parts.ts'
+import { type Markup, time, type Tone } from '../../../platform/pages/parts.ts'
 import { causeClause } from '../../on-call/cause-words.ts'
 import type { Now } from '../../on-call/now.ts'
 import { slowAckMs } from '../../on-call/problems.ts'

@@ -1,7 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../../platform/pages/console-page.ts'
-import { linkTo } from '../../../platform/pages/filters.ts'
-import { moment, table, time, type Cells } from '../../../platform/pages/parts.ts'
+import { type Markup, linkTo, moment, table, time, type Cells } from '../../../platform/pages/parts.ts'
 import { webhookAttempts } from '../../../wire/backoff.ts'
 import { maxPageItems } from '../../domain/page-limits.ts'
 import type { GiveUp } from '../../queries/give-ups.ts'

@@ -1,11 +1,8 @@
 import type { Request, Response } from 'express'
 import { html } from 'hono/html'
 import { formatJson, maxFormattedBytes, maxFormattedDepth, shownCharacters } from '../../../platform/json-text.ts'
-import type { Markup } from '../../../platform/pages/console-page.ts'
-import { linkTo } from '../../../platform/pages/filters.ts'
-import { facts, type Fact, tabs } from '../../../platform/pages/parts.ts'
-import { foreign, number, size, visible } from './parts.ts'
-import { queryOf } from './url.ts'
+import { type Markup, linkTo, facts, type Fact, tabs } from '../../../platform/pages/parts.ts'
+import { foreign, number, size, visible, queryOf } from './parts.ts'
 
 export const bodyViews = ['text', 'formatted', 'hex'] as const
 export type BodyView = (typeof bodyViews)[number]

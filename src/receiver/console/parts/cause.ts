@@ -1,6 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../../platform/pages/console-page.ts'
-import { facts, type Fact, time } from '../../../platform/pages/parts.ts'
+import { type Markup, facts, type Fact, time } from '../../../platform/pages/parts.ts'
 import { todoOf, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
 import { landingExtent } from '../../on-call/problems.ts'
 import type { Cause } from '../../queries/causes.ts'

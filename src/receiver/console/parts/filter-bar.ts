@@ -1,10 +1,7 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../../platform/pages/console-page.ts'
-import { control, type Field, type Query } from '../../../platform/pages/filters.ts'
-import { hiddenFields, tabs } from '../../../platform/pages/parts.ts'
+import { type Markup, control, type Field, type Query, hiddenFields, tabs } from '../../../platform/pages/parts.ts'
 import type { Keys } from '../../domain/keys.ts'
-import { problem } from './parts.ts'
-import { linkWith, without } from './url.ts'
+import { problem, linkWith, without } from './parts.ts'
 
 /** The search of lists of webhooks. */
 export const webhookIdField: Field = {

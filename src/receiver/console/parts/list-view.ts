@@ -1,14 +1,12 @@
 import type { Response } from 'express'
 import { html } from 'hono/html'
 import type { z } from 'zod'
-import type { Markup } from '../../../platform/pages/console-page.ts'
-import { table, type Table, type TableColumn } from '../../../platform/pages/parts.ts'
+import { type Markup, table, type Table, type TableColumn } from '../../../platform/pages/parts.ts'
 import { parseFilters } from '../../queries/filters.ts'
 import { tryRead } from './failures.ts'
 import { filterBar, type FilterBar } from './filter-bar.ts'
-import { pager } from './parts.ts'
+import { pager, without } from './parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './shell.ts'
-import { without } from './url.ts'
 
 type List<S extends z.ZodType, R> = Omit<FilterBar, 'now' | 'problem'> & {
   title: string

@@ -1,5 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../../platform/pages/console-page.ts'
+import type { Markup } from '../../../platform/pages/parts.ts'
 import type { Media } from '../../queries/request-detail.ts'
 import type { ReceiverSettings } from '../../settings.ts'
 import { foreign, number } from './parts.ts'

@@ -1,13 +1,7 @@
 import type { Response } from 'express'
 import { html } from 'hono/html'
-import {
-  footer,
-  page,
-  sendPage,
-  type Markup,
-  type NavCount,
-  type NavItem,
-} from '../../../platform/pages/console-page.ts'
+import { footer, page, sendPage, type NavCount, type NavItem } from '../../../platform/pages/console-page.ts'
+import type { Markup } from '../../../platform/pages/parts.ts'
 import type { ReceiverDeps } from '../../program.ts'
 import { maxOnBadge, type Counters } from '../../queries/counters.ts'
 import type { SharedCounters } from './counters.ts'

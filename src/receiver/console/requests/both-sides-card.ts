@@ -1,6 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../../platform/pages/console-page.ts'
-import { facts, type Fact, table, time, type Cells } from '../../../platform/pages/parts.ts'
+import { type Markup, facts, type Fact, table, time, type Cells } from '../../../platform/pages/parts.ts'
 import type { RequestDetail } from '../../queries/request-detail.ts'
 import { badge, card, dueTime, foreign, number, shortId } from '../parts/parts.ts'
 import { delayOf, nextPoll, pollSummaryOf, type When } from './request-words.ts'

@@ -1,6 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../../platform/pages/console-page.ts'
-import { time } from '../../../platform/pages/parts.ts'
+import { type Markup, time } from '../../../platform/pages/parts.ts'
 import { defaultSourceName } from '../../domain/source.ts'
 import { postponedBecause } from '../../on-call/poll-words.ts'
 import type { RequestDetail, TimelineEntry } from '../../queries/request-detail.ts'
