@@ -131,10 +131,8 @@ function startBackground(
   const poster = createPoster({ judge, resolve, timeoutMs, connectionsPerHost: maxPerHost })
   const pauses = { baseMs: settings.backoffBaseMs, capMs: settings.backoffCapMs }
   const userAgent = `mediadock-provider/${version}`
-  const dispatcher = createDispatcher(
-    { db, secretKey, poster, pauses, timeoutMs, userAgent, time, hostClock, random, logger },
-    cut,
-  )
+  const sending = { db, secretKey, poster, pauses, timeoutMs, userAgent, time, hostClock, random, logger }
+  const dispatcher = createDispatcher({ ...sending, onFree: () => dispatcherLoop.wake() }, cut)
 
   const loopOf = (name: string, runOnce: LoopOptions['runOnce'], idleMs: number) =>
     startLoop({ name, runOnce, idleMs, after, logger, signal })

@@ -23,18 +23,17 @@ export type DispatcherDeps = {
   hostClock: () => Date
   random: () => number
   logger: Logger
+  /** Called when an attempt has ended. Its place is free for another round. */
+  onFree: () => void
 }
 
 /**
- * Sends the outbox. After a tick, each ended attempt makes room for the next, so that thousands are sent in one tick.
- * The claim divides the places fairly (outbox-claims.ts), so that no account and no host blocks the others.
+ * Sends the outbox in rounds, one at a time: at each tick, and when an attempt has ended. So thousands are sent in one
+ * tick. The claim divides the places fairly (outbox-claims.ts), so that no account and no host blocks the others.
  */
 export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal) {
   const inFlight = new Map<ClaimedDelivery, Promise<void>>()
   const walk = new Map<string, string>()
-  let draining = false
-  let filling: Promise<void> | undefined
-  let again = false
 
   const start = (claimed: ClaimedDelivery) => {
     const attempt = attemptDelivery(deps, claimed, cut)
@@ -43,9 +42,7 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal) {
       )
       .finally(() => {
         inFlight.delete(claimed)
-        fill().catch((error: unknown) =>
-          deps.logger.error({ err: error }, 'claiming deliveries failed, will retry at the next tick'),
-        )
+        deps.onFree()
       })
     inFlight.set(claimed, attempt)
   }
@@ -53,7 +50,7 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal) {
   /** Walks once around all accounts and hosts, from the end of the last walk. */
   const walkAround = async () => {
     const atEnd = new Set<string>()
-    for (let isMore = true; isMore && !draining && inFlight.size < maxInFlight;) {
+    for (let isMore = true; isMore && inFlight.size < maxInFlight;) {
       isMore = false
       const { claimed, walked } = await claimDue(deps.db, {
         now: deps.time(),
@@ -76,35 +73,15 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal) {
     }
   }
 
-  // Only one walk runs at a time. An attempt that ends meanwhile starts another walk afterwards.
-  const fill = async (): Promise<void> => {
-    again = true
-    filling ??= (async () => {
-      try {
-        while (again) {
-          again = false
-          await walkAround()
-        }
-      } finally {
-        filling = undefined
-      }
-    })()
-    return filling
-  }
-
   return {
-    /** One tick of the spec's "dispatch runs every 30 seconds": sends everything that is due. */
+    /** One round: starts attempts of what is due, as far as there is room. */
     runOnce: async () => {
       await failAbandoned(deps.db, deps.time())
-      await fill()
+      await walkAround()
       return { more: false }
     },
-    /** Stops claiming. Resolves when the running attempts have ended. */
-    drain: async () => {
-      draining = true
-      await filling
-      await Promise.all(inFlight.values())
-    },
+    /** Resolves when the running attempts have ended. */
+    drain: async () => void (await Promise.all(inFlight.values())),
   }
 }
 

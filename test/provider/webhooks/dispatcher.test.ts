@@ -56,7 +56,7 @@ function dispatcher(origins: string[], changes: Partial<DispatcherDeps> = {}, re
     connectionsPerHost: 8,
   })
   onTestFinished(poster.close)
-  return createDispatcher(
+  const dispatcher = createDispatcher(
     {
       db: provider.deps.db,
       secretKey: provider.deps.secretKey,
@@ -68,10 +68,19 @@ function dispatcher(origins: string[], changes: Partial<DispatcherDeps> = {}, re
       hostClock: () => now,
       random: () => 0.5,
       logger: createLogger('silent'),
+      onFree: () => void runOnce().catch(() => {}),
       ...changes,
     },
     cut.signal,
   )
+  // Rounds run one after the other, as in the provider's loop.
+  let last: Promise<unknown> = Promise.resolve()
+  const runOnce = () => {
+    const round = last.then(dispatcher.runOnce)
+    last = round.catch(() => {})
+    return round
+  }
+  return { ...dispatcher, runOnce }
 }
 
 const recorded = (id: string, attempts: number) =>
