@@ -29,36 +29,14 @@ export type LeaseColumns<Key extends string> = {
 /** A row that this process has claimed. */
 export type Claim<Key extends string = never> = Readonly<Record<Key, string | number>> & { readonly claims: number }
 
-export type Lease<Key extends string> = {
-  /** Condition: the row may be claimed. */
-  isDue: (now: SQL) => SQL
-  /** Condition: the claim is still the last one. */
-  isHeld: (claim: Claim<Key>) => SQL
-  /** For SET: claims the row for this many seconds. */
-  claim: (now: SQL, seconds: number | SQL) => SQL
-  /** For SET: ends the claim. The row is due at once. */
-  giveBack: (now: SQL) => SQL
-  /** For SET: ends the claim with a failure. The row is due after a pause. */
-  putOff: (now: SQL, failure: { pauseSeconds: number; trouble: string }) => SQL
-  /** For SET: ends the claim of work that is done or given up. The row is not due again unless its time is set. */
-  end: SQL
-  /**
-   * Extends the claims for which `only` holds, and returns them. Work on the others must stop where it may not happen
-   * twice. Landings and polls go on: their ends are fenced.
-   */
-  renew: <Held extends Claim<Key>>(db: Database, held: readonly Held[], renewal: Renewal) => Promise<Held[]>
-  /** Writes columns of a claimed row. Returns false without writing if another process has claimed the row since. */
-  write: (db: Database, claim: Claim<Key>, set: SQL) => Promise<boolean>
-}
-
-export type Renewal = { now: SQL; seconds: number | SQL; only?: SQL }
+type Renewal = { now: SQL; seconds: number | SQL; only?: SQL }
 
 function typeOf(column: Column): string {
   return column.getSQLType().replace('bigserial', 'bigint')
 }
 
 /** Creates the lease of a table. Statements must use this alias for the table. */
-export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns<Key>): Lease<Key> {
+export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns<Key>) {
   const { key, due_at: dueAt, claims, failures, trouble } = columns
   const of = ({ name }: Column) => new StringChunk(`${alias}.${name}`)
   const to = ({ name }: Column) => new StringChunk(name)
@@ -77,20 +55,26 @@ export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns
   }
 
   return {
-    isDue: (now) => sql`${of(dueAt)} <= ${now}`,
+    /** Condition: the row may be claimed. */
+    isDue: (now: SQL) => sql`${of(dueAt)} <= ${now}`,
+    /** Condition: the claim is still the last one. */
     isHeld,
-    claim: (now, seconds) => sql`${to(dueAt)} = ${later(now, seconds)}, ${count}`,
-    giveBack: (now) => sql`${to(dueAt)} = ${now}, ${count}`,
-    putOff: (now, { pauseSeconds, trouble: why }) =>
+    /** For SET: claims the row for this many seconds. */
+    claim: (now: SQL, seconds: number | SQL) => sql`${to(dueAt)} = ${later(now, seconds)}, ${count}`,
+    /** For SET: ends the claim. The row is due at once. */
+    giveBack: (now: SQL) => sql`${to(dueAt)} = ${now}, ${count}`,
+    /** For SET: ends the claim with a failure. The row is due after a pause. */
+    putOff: (now: SQL, { pauseSeconds, trouble: why }: { pauseSeconds: number; trouble: string }) =>
       sql`${to(dueAt)} = ${later(now, pauseSeconds)}, ${count}${fail}${note(why)}`,
+    /** For SET: ends the claim of work that is done or given up. The row is not due again unless its time is set. */
     end: sql`${to(dueAt)} = 'infinity', ${count}`,
-    renew: async (db, held, { now, seconds, only = sql`true` }) => {
+    /** Extends the claims for which `only` holds, and returns them. Work on the others must stop unless it is fenced. */
+    renew: async <Held extends Claim<Key>>(db: Database, held: readonly Held[], renewal: Renewal): Promise<Held[]> => {
+      const { now, seconds, only = sql`true` } = renewal
       if (held.length === 0) return []
       const isSent = new Set([...Object.keys(key), 'claims'])
-      const given = held.map((claim, n) => {
-        const sent = Object.entries(claim).filter(([name]) => isSent.has(name))
-        return { ...Object.fromEntries(sent), n }
-      })
+      const sentOf = (claim: Held) => Object.entries(claim).filter(([name]) => isSent.has(name))
+      const given = held.map((claim, n) => ({ ...Object.fromEntries(sentOf(claim)), n }))
       const shape = keys.map(([name, column]) => `"${name}" ${typeOf(column)}, `).join('')
       // An array of one makes the planner look up each row by its key, even with the statistics of an empty queue.
       const isRow = keys.map(([name, column]) => sql`${of(column)} = any(array[held.${new StringChunk(`"${name}"`)}])`)
@@ -105,7 +89,8 @@ export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns
       const kept = new Set(rows.map(({ n }) => n))
       return held.filter((_claim, n) => kept.has(n))
     },
-    write: async (db, claim, set) =>
+    /** Writes columns of a claimed row. Returns false without writing if another process has claimed the row since. */
+    write: async (db: Database, claim: Claim<Key>, set: SQL): Promise<boolean> =>
       (await db.execute(sql`update ${table} set ${set} where ${isHeld(claim)} returning 1`)).length > 0,
   }
 }
