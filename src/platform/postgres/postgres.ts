@@ -107,11 +107,6 @@ function hasClient(db: Database): db is Database & { $client: postgres.Sql } {
 
 const dialect = new PgDialect()
 
-/** Creates a database on one connection, valid until its release. `before` runs before each statement and may throw. */
-export function databaseOn(connection: postgres.ReservedSql, before?: () => void): Database {
-  return databaseOver(connection, before)
-}
-
 /**
  * Runs statements on a reserved connection, since `begin` of postgres.js needs pipelining, and rolls back what they
  * left open. `before` runs before each statement and may throw.
@@ -124,7 +119,7 @@ export async function onOneConnection<T>(
   const connection = await clientOf(db).reserve()
   let usable = true
   try {
-    return await work(databaseOn(connection, before))
+    return await work(databaseOver(connection, before))
   } catch (error) {
     // postgres.js returns a lost connection to the pool itself.
     usable = !isConnectionLost(error)
@@ -143,8 +138,11 @@ async function takeBack(connection: postgres.ReservedSql): Promise<void> {
   }
 }
 
-/** Like `drizzle()`, which would load a copy of the driver without our patch, but checks each answer. */
-function databaseOver(client: postgres.Sql | postgres.ReservedSql, before?: () => void): Database {
+/**
+ * Creates a database on a pool, or on one connection until its release. Like `drizzle()`, which would load a copy of
+ * the driver without our patch, but checks each answer. `before` runs before each statement and may throw.
+ */
+export function databaseOver(client: postgres.Sql | postgres.ReservedSql, before?: () => void): Database {
   const unsafe: Unsafe = (text, params, options) => {
     before?.()
     const query = client.unsafe(text, params, options)

@@ -13,6 +13,7 @@ const unreachable =
 /** Codes of OpenSSL and Node for a certificate that is refused. */
 const certificate = /^(?:CERT_|SELF_SIGNED_|DEPTH_ZERO_|UNABLE_TO_|HOSTNAME_|ERR_TLS_CERT_)/
 
+const migrateFirst = 'run "mediadock migrate", the schema is missing or of another version'
 /** Actions for a SQLSTATE. Postgres's message comes first. */
 const advice: Record<string, string> = {
   '08007':
@@ -22,10 +23,10 @@ const advice: Record<string, string> = {
   '28000': "correct the user in the database URL, or the server's pg_hba.conf",
   '3D000': 'create it, or correct the database URL',
   '42501': 'grant the missing right: see ops/roles.sql',
-  '3F000': 'run "mediadock migrate", the schema is missing or of another version',
-  '42P01': 'run "mediadock migrate", the schema is missing or of another version',
-  '42703': 'run "mediadock migrate", the schema is missing or of another version',
-  '42883': 'run "mediadock migrate", the schema is missing or of another version',
+  '3F000': migrateFirst,
+  '42P01': migrateFirst,
+  '42703': migrateFirst,
+  '42883': migrateFirst,
   '53300': 'raise max_connections, or lower DATABASE_POOL_SIZE',
   '55P03': 'another session holds a lock, perhaps a dump',
   '25006': 'this server is a standby, or it was set read-only',
@@ -38,36 +39,27 @@ export function explainPostgres(error: unknown): PostgresFailure | undefined {
   const { code } = cause
   if (cause.name === 'PostgresError') return { words: sqlStateWords(code, cause.message), passing: mayPass(code) }
   const at = placeOf(cause)
+  const failure = (words: string, passing = false): PostgresFailure => ({ words, passing })
   if (certificate.test(code)) {
     // Node adds a hint about its own options after a semicolon.
     const why = cause.message.split(';', 1).join()
-    return {
-      words: `the certificate of Postgres${at} is refused, ${why}: correct the certificate, sslrootcert or sslmode`,
-      passing: false,
-    }
+    return failure(
+      `the certificate of Postgres${at} is refused, ${why}: correct the certificate, sslrootcert or sslmode`,
+    )
   }
   if (/^(?:ERR_SSL|ERR_TLS|EPROTO)/.test(code))
-    return {
-      words: `TLS with Postgres${at} failed (${code}): check that the server supports TLS, or correct sslmode in the database URL`,
-      passing: false,
-    }
+    return failure(
+      `TLS with Postgres${at} failed (${code}): check that the server supports TLS, or correct sslmode in the database URL`,
+    )
   if (/^(?:SASL|AUTH_TYPE)/.test(code))
-    return {
-      words: `signing in to Postgres${at} failed (${code}): correct the user or the password in the database URL`,
-      passing: false,
-    }
+    return failure(`signing in to Postgres${at} failed (${code}): correct the user or the password in the database URL`)
   // All hosts were tried. The last one has another role, usually standby.
   if (code === 'TARGET_SESSION_ATTRS')
-    return {
-      words: `${cause.message}: wait for a failover in progress to end, or check which host accepts writes`,
-      passing: true,
-    }
+    return failure(`${cause.message}: wait for a failover in progress to end, or check which host accepts writes`, true)
   if (!unreachable.test(code)) return undefined
   const why = `${reasonOf(cause)} (${code === 'deadline_exceeded' ? 'deadline' : code})`
-  return {
-    words: `Postgres cannot be reached${at}, ${why}: check that it is running, and the host and port of the database URL`,
-    passing: true,
-  }
+  const action = 'check that it is running, and the host and port of the database URL'
+  return failure(`Postgres cannot be reached${at}, ${why}: ${action}`, true)
 }
 
 /** The reason of the operating system or of DNS. The driver's own errors have none. */

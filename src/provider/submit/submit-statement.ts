@@ -1,7 +1,7 @@
 import postgres from 'postgres'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { databaseErrorOf, isConnectionLost, isNoAnswer, one } from '../../platform/postgres/errors.ts'
-import { clientOf, type Database, databaseOn } from '../../platform/postgres/postgres.ts'
+import { clientOf, type Database, databaseOver } from '../../platform/postgres/postgres.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { moveCredits } from '../accounts/ledger.ts'
 import type { Input } from '../catalog/input.ts'
@@ -65,7 +65,7 @@ async function runInTime(db: Database, query: SQL, signal: AbortSignal | undefin
   if (signal?.aborted) connection.release()
   signal?.throwIfAborted()
   try {
-    return await databaseOn(connection).execute<{ written: boolean }>(query)
+    return await databaseOver(connection).execute<{ written: boolean }>(query)
   } catch (error) {
     // A lost connection is not released: postgres.js takes it back into the pool itself.
     usable = !isConnectionLost(error) && !isNoAnswer(error)
