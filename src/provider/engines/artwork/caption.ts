@@ -1,5 +1,5 @@
 import type { FrameSize } from '../frame-size.ts'
-import { breakLines, clipLines, drawableText, escapeXml, startsFromRight } from './text-lines.ts'
+import { breakLines, clipLines, drawableText, escapeXml } from './text-lines.ts'
 
 /** The text on a picture: the prompt, and a small line below it. */
 export type Caption = { prompt: string; credit: string }
@@ -27,11 +27,8 @@ export function drawCaption({ width, height }: FrameSize, { prompt, credit }: Ca
   const top = foot - lineHeight * (lines.length - 1)
 
   const drawn = lines.map((line, index) => {
-    const right = startsFromRight(line)
-    const at = `x="${right ? width - margin : margin}" y="${(top + index * lineHeight).toFixed(1)}"`
-    // The renderer assumes left-to-right lines. The embedding marks change the direction of this one.
-    const ordered = right ? `\u202B${line}\u202C` : line
-    return `<text ${at} font-size="${size.toFixed(1)}" text-anchor="${right ? 'end' : 'start'}">${escapeXml(ordered)}</text>`
+    const at = `x="${margin}" y="${(top + index * lineHeight).toFixed(1)}"`
+    return `<text ${at} font-size="${size.toFixed(1)}">${escapeXml(line)}</text>`
   })
   const shadeTop = Math.max(0, top - size * 3.2)
   // The shade must be dark enough at the first line, regardless of the number of lines.

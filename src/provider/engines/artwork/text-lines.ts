@@ -37,12 +37,6 @@ export function clipLines(lines: readonly string[], most: number, leftOut: boole
   return [...kept, `${last.replace(/[\s.,;:!?-]+$/u, '')}…`]
 }
 
-/** True if a line starts from the right, judged by its first letter with a direction. */
-export function startsFromRight(line: string): boolean {
-  const [letter] = /\p{L}/u.exec(line) ?? []
-  return letter !== undefined && /[\u0590-\u08FF\uFB1D-\uFDFF\uFE70-\uFEFC]/u.test(letter)
-}
-
 /** Escapes text for an XML element. `drawableText` has removed characters that XML does not allow. */
 export function escapeXml(text: string): string {
   return text.replace(/[&<>"']/g, (character) => `&#${character.codePointAt(0)};`)
