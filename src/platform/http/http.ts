@@ -8,8 +8,6 @@ import { boundConnections, boundRequests } from './connections.ts'
 import { answerBadFraming, answerConnect, type OnRefused, properRequests, refuseExpectation } from './framing.ts'
 import { endConnectionsFrom, takeWaitingConnections } from './retiring.ts'
 
-export type ErrorBody = { error: { type: string; code: string; message: string } }
-
 /** An expected failure with its answer. Handlers throw it, and one error handler converts it to the envelope. */
 export class HttpError extends Error {
   override name = 'HttpError'
@@ -31,7 +29,7 @@ export class HttpError extends Error {
   }
 }
 
-export function errorBody({ type, code, message }: { type: string; code: string; message: string }): ErrorBody {
+export function errorBody({ type, code, message }: { type: string; code: string; message: string }) {
   return { error: { type, code, message } }
 }
 

@@ -2,7 +2,7 @@ import { environments, type Environment } from '../domain/schema.ts'
 import { type JobDeps, runJob } from './job.ts'
 import { claimRequests } from './requests.ts'
 
-export type LandingDeps = JobDeps & {
+type WorkerDeps = JobDeps & {
   /** Concurrent requests in this process. Sandbox requests only wait, so they have separate slots. */
   slots: Record<Environment, number>
   /** Called when a slot has become free. */
@@ -10,7 +10,7 @@ export type LandingDeps = JobDeps & {
 }
 
 /** Runs the queue (spec, States). Any number of processes can share it. */
-export function createQueueWorker(deps: LandingDeps, cut: AbortSignal) {
+export function createQueueWorker(deps: WorkerDeps, cut: AbortSignal) {
   const running = { live: new Set<Promise<void>>(), sandbox: new Set<Promise<void>>() }
   const restsUntilMs = { live: 0, sandbox: 0 }
 

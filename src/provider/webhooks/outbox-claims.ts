@@ -34,16 +34,14 @@ export type ClaimedDelivery = RowOf<
   'id' | 'account_id' | 'api_key_id' | 'url' | 'host' | 'body' | 'attempts' | 'max_attempts' | 'faults'
 >
 
-/** Where the walk continues: for each account the last served host, and under the key '' the last account. */
-export type Walk = Readonly<Record<string, string>>
-
 export type ClaimRequest = {
   now: SQL
   /** After this time, another process may claim the delivery. */
   leaseSeconds: number
   /** This process's running attempts. */
   inFlight: readonly Pick<ClaimedDelivery, 'account_id' | 'host'>[]
-  walk: Walk
+  /** Where the walk continues: for each account the last served host, and under the key '' the last account. */
+  walk: Readonly<Record<string, string>>
 }
 
 export type Claimed = {
