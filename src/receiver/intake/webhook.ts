@@ -147,7 +147,10 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
     // A source that sends no id is asked again, with the body.
     const identity = early.ok ? early : source.kind.identify({ header, body })
     row.webhook_id = statedIn(identity)
-    if (!identity.ok) throw quarantined(deps, exchange, body, new Refusal(400, 'invalid_webhook_id', identity.message))
+    if (!identity.ok) {
+      keepRefused(deps, exchange, body, 'invalid_webhook_id')
+      throw new Refusal(400, 'invalid_webhook_id', identity.message)
+    }
     const { webhookId } = identity
     const idOf = () => deliveryId(webhookId, body, row.source_name)
     // So the log shows a refused arrival beside the delivery that it repeats. The id of a large body takes long, and is
@@ -161,8 +164,8 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
     if (!verification.ok) {
       const { cause: reason } = verification
       if (reason === 'no_matching_secret') deps.onUnknownKey(source)
-      const message = 'the signature or its time is not valid'
-      throw quarantined(deps, exchange, body, new Refusal(401, 'invalid_signature', message, { reason }))
+      keepRefused(deps, exchange, body, reason)
+      throw new Refusal(401, 'invalid_signature', 'the signature or its time is not valid', { reason })
     }
     const { keyName, timestampSeconds } = verification
     arrival.verifiedMs = performance.now() - started
@@ -202,12 +205,11 @@ function refuseContentEncoding(req: IncomingMessage): void {
   throw new Refusal(415, 'unsupported_encoding', message)
 }
 
-/** Gives a refused arrival to the quarantine. Returns the refusal. */
-function quarantined(deps: Receiving, { req, source, arrival }: Exchange, body: Buffer, refusal: Refusal): Refusal {
+/** Gives an arrival that will be refused to the quarantine. */
+function keepRefused(deps: Receiving, { req, source, arrival }: Exchange, body: Buffer, reason: string): void {
   const { arrived_at: arrivedAt, remote, webhook_id: webhookId } = arrival.row
   const headers = () => headersToVerify(req, source)
-  deps.quarantine.record({ arrivedAt, reason: refusal.reason, webhookId, remote, headers, body })
-  return refusal
+  deps.quarantine.record({ arrivedAt, reason, webhookId, remote, headers, body })
 }
 
 /** Verifies the bytes of a small body at once, and those of a large one in turns. */
