@@ -75,7 +75,8 @@ function createBreakers({ keys }: FetcherDeps) {
 /** Returns true if the answers so far are a reason to try a key of this step. If not, no later step is tried either. */
 function isWorthATry(step: Step, tried: readonly Fetched[], { keyName, onlySandboxSigned }: ResultLookup): boolean {
   const ofNamed = tried.find((one) => one.keyName === keyName)?.answer
-  // The named key will have a call again, and other keys hardly know its request. A refused key may stay refused.
+  // The named key will have a call again, and other keys probably do not know its request. A refused key may
+  // stay refused.
   if (ofNamed?.kind === 'no_call' && ofNamed.reason !== 'unauthorized') return step === 'stand_in'
   if (step !== 'other_environment' || onlySandboxSigned === true) return true
   return tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found')
