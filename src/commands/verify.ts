@@ -20,7 +20,7 @@ adding a missing secret. The window of five minutes is judged by the time of arr
     withReceiver(env, async ({ db, settings, interrupted: cut }) => {
       const keySets = createKeySets({ fetch, clock: () => new Date(), logger: createLogger('warn'), cut })
       await keySets.runOnce(settings.keys)
-      const deps = { db, keys: () => keySets.apply(settings.keys), roles: { wake: () => {} } }
+      const deps = { db, keys: () => keySets.apply(settings.keys), wake: () => {} }
       const verified = await auditedCommand({
         db,
         action: 'verify_quarantine',

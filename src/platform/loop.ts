@@ -9,7 +9,10 @@ export type FailingRole = { role: string; failures: number; seconds: number; err
 /** A background role. `done` resolves after the signal aborted and the current round ended or passed its deadline. */
 export type Loop = ReturnType<typeof startLoop>
 
-export type LoopOptions = {
+/** The rounds of a background role. */
+export type Role = Omit<LoopOptions, 'logger' | 'signal'>
+
+type LoopOptions = {
   name: string
   /** Runs one round. `more` is true if more work is waiting. */
   runOnce: () => Promise<{ more: boolean }>

@@ -1,10 +1,11 @@
+import { EventEmitter } from 'node:events'
 import type { Express } from 'express'
 import { createApp } from '../platform/http/app.ts'
 import type { Logger } from '../platform/logger.ts'
 import { createRegistry } from '../platform/metrics.ts'
 import { createPool } from '../platform/postgres/postgres.ts'
 import { postgresTime, timeOf } from '../platform/postgres/time.ts'
-import { createPressure, type Pressure } from '../platform/pressure.ts'
+import { createPressure } from '../platform/pressure.ts'
 import type { Keys } from './domain/keys.ts'
 import { sourceLabel } from './domain/source.ts'
 import { createFetcher } from './fetching/fetcher.ts'
@@ -19,38 +20,19 @@ import { mountWebhooks } from './intake/webhook.ts'
 import { createHandOver } from './landing/hand-over.ts'
 import type { LandingDeps } from './landing/landing-deps.ts'
 import { createReceiverMetrics } from './metrics.ts'
-import type { OnCallRole } from './on-call/roles.ts'
 import { createAwaited } from './reconciling/awaited.ts'
+import { createResting } from './reconciling/poll-claims.ts'
+import { restMs } from './reconciling/poller.ts'
 import { createUnsignedHints } from './reconciling/unsigned-hints.ts'
 import type { ReceiverSettings } from './settings.ts'
 import type { RunningSlice, Slice } from './slice.ts'
 import { cancelJob, type Cancelable } from './submitting/canceling.ts'
-import { joinSubmit, type Joining } from './submitting/joining.ts'
+import { joinSubmit } from './submitting/joining.ts'
 import { createSubmitter } from './submitting/submit.ts'
 import { type Traces } from './traces/traces.ts'
 
-/** The background roles of the core, by the names in logs and metrics. */
-export type Role =
-  | 'inbox'
-  | 'inbox-leases'
-  | 'feed'
-  | 'poller'
-  | 'arrival-log'
-  | 'poll-log'
-  | 'quarantine'
-  | 'submits'
-  | 'accounts'
-  | 'key-sets'
-  | 'minutes'
-  | 'arrival-partitions'
-  | OnCallRole
-
-type RoleWakes = {
-  /** Starts the next round of a background role now. */
-  wake: (role: Role) => void
-  /** Wakes the poller, unless the key has no call for them. A poll with another key waits for the next round. */
-  wakePoller: (keyName: string) => void
-}
+/** The background roles that other parts wake, by the names in logs and metrics. */
+type WokenRole = 'inbox' | 'feed' | 'poller' | 'arrival-log' | 'poll-log' | 'quarantine' | 'alerts' | 'issues'
 
 export type PartsOptions = {
   settings: ReceiverSettings
@@ -64,37 +46,21 @@ export type PartsOptions = {
   fetch?: typeof globalThis.fetch
 }
 
-/** The parts that the listeners and the background roles are made of. */
+/** The parts that the listeners and the background roles are made of. A function takes only the groups that it uses. */
 export type Parts = ReturnType<typeof openParts>
 
 export function openParts(options: PartsOptions, traces: Traces | undefined) {
-  const base = openBase(options, traces)
-  const pressure = createPressure()
-  const shared = { pressure, awaited: createAwaited() }
-  return { ...base, ...shared, ...openCalls(base), ...openLogs(base), ...openLanding(base, pressure) }
+  const shared = openShared(options, traces)
+  const polls = openPolls(shared)
+  const landing = openLanding(shared, polls)
+  const intake = openIntake(shared, landing)
+  return { shared, polls, landing, intake, calls: openCalls(shared), slices: options.slices }
 }
 
-/**
- * Is resolved once Postgres has been reached and the schema is up to date. Until then no role runs, and accepted
- * deliveries stay in the inbox.
- */
-function createPrepared() {
-  let isDone = false
-  const { promise, resolve } = Promise.withResolvers<void>()
-  return {
-    done: promise,
-    isDone: () => isDone,
-    resolve: () => {
-      isDone = true
-      resolve()
-    },
-  }
-}
+/** For every part: settings, clocks, Postgres, keys, metrics, and the life of the process. */
+type Shared = ReturnType<typeof openShared>
 
-/** The dependencies of every part. */
-type Base = ReturnType<typeof openBase>
-
-function openBase(options: PartsOptions, traces: Traces | undefined) {
+function openShared(options: PartsOptions, traces: Traces | undefined) {
   const { settings, logger, clock = () => new Date(), fetch = globalThis.fetch } = options
   const pools = openPools(settings)
   const { db } = pools.others
@@ -103,20 +69,19 @@ function openBase(options: PartsOptions, traces: Traces | undefined) {
   options.onKeysReload?.((replacement) => {
     keys = replacement
   })
-  /** Aborts the calls in flight, after the grace. */
-  const cut = new AbortController()
-  const keySets = createKeySets({ fetch, clock, logger, cut: cut.signal })
+  const lifetime = createLifetime()
+  const keySets = createKeySets({ fetch, clock, logger, cut: lifetime.cut.signal })
   const registry = createRegistry({ processDefaults: true })
   const { fetchRatePerMinute, stuckAfterSeconds } = settings
   const metrics = createReceiverMetrics({ registry, db, time, fetchRatePerMinute, stuckAfterSeconds, logger })
-  // Until startBackground() has set them, no role runs.
-  const roles: RoleWakes = { wake: () => {}, wakePoller: () => {} }
+  // Each role listens to its name once it has started. An earlier wake does nothing.
+  const wakes = new EventEmitter()
   return {
     settings,
     logger,
-    slices: options.slices,
     fetch,
     pools,
+    /** The connections of all parts without their own. */
     db,
     clock,
     time,
@@ -125,13 +90,36 @@ function openBase(options: PartsOptions, traces: Traces | undefined) {
     registry,
     metrics,
     traces,
-    roles,
-    prepared: createPrepared(),
+    /** Acknowledging has priority over other work of this process. */
+    pressure: createPressure(),
+    wakes,
+    /** Starts the next round of a role now. */
+    wake: (role: WokenRole) => void wakes.emit(role),
+    lifetime,
+  }
+}
+
+/** The stages of the process. */
+function createLifetime() {
+  let isPrepared = false
+  const { promise: prepared, resolve } = Promise.withResolvers<void>()
+  return {
+    /**
+     * Resolves once Postgres has been reached and the schema is up to date. Until then no role runs, and accepted
+     * deliveries stay in the inbox.
+     */
+    prepared,
+    isPrepared: () => isPrepared,
+    notePrepared: () => {
+      isPrepared = true
+      resolve()
+    },
     /** Aborts when `/readyz` starts to answer 503, so that the load balancer removes this replica. */
     retired: new AbortController(),
     /** Aborts when no new work may begin. */
     stopping: new AbortController(),
-    cut,
+    /** Aborts the calls in flight, after the grace. */
+    cut: new AbortController(),
   }
 }
 
@@ -177,18 +165,16 @@ function connectionsOf(poolSize: number) {
   return { accept, handOver, polls, others: poolSize - accept - handOver - polls }
 }
 
-/** Calls to the provider: results and submits, within the keys' quota. */
-function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fetch, roles, cut }: Base) {
+/** Calls to the sources within the keys' quota: results, submits and reads. */
+function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fetch, wake, lifetime }: Shared) {
   const { generationApiUrl: baseUrl, fetchRatePerMinute, webhookPublicUrl } = settings
   const client = createSourceClient({ baseUrl, fetch, clock })
   const calling = { client, keys, fetchRatePerMinute, time, logger, calls: metrics.providerCalls }
-  const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('poll-log') })
-  const fetcher = createFetcher({ ...calling, db: pools.polls.db, clock, onPolled: pollLog.record })
-  const submitting = { ...calling, db, webhookPublicUrl, cut: cut.signal }
+  const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => wake('poll-log') })
+  const submitting = { ...calling, db, webhookPublicUrl, cut: lifetime.cut.signal }
   return {
     pollLog,
-    fetcher,
-    unsignedHints: createUnsignedHints({ db, time, logger, dropped: metrics.unsignedHintsDropped }),
+    fetchResult: createFetcher({ ...calling, db: pools.polls.db, clock, onPolled: pollLog.record }),
     submitter: createSubmitter(submitting),
     sourceReads: createSourceReads(submitting),
     /** Asks the source of a request to cancel its job. */
@@ -196,81 +182,100 @@ function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fe
   }
 }
 
-/** The dependencies of landing, and the deliveries that this process holds until they have landed. */
-function openLanding(base: Base, { giveWay }: Pressure) {
-  const { settings, pools, db, keys, clock, time, logger, metrics, traces, roles, prepared, stopping } = base
-  const wakePoller = (keyName: string) => roles.wakePoller(keyName)
-  const join = (joining: Joining) => joinSubmit({ db, keys, time, logger }, joining)
-  const onProcessed: LandingDeps['onProcessed'] = ({ report, outcome, receivedAt }) => {
-    if (outcome !== 'landed') return
-    roles.wake('feed')
-    const { status, via, source_name, key_name, media_complete } = report
-    if (!media_complete) wakePoller(key_name)
-    metrics.landed.inc({ status, source: via === 'poll' ? 'reconciler' : 'webhook', ...sourceLabel(source_name) })
-    if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
+/** The state of polls that pages, webhooks and landings share with the poller. */
+function openPolls({ db, keys, clock, time, logger, metrics }: Shared) {
+  return {
+    awaited: createAwaited(),
+    resting: createResting({ clock, keys }, restMs),
+    unsignedHints: createUnsignedHints({ db, time, logger, dropped: metrics.unsignedHintsDropped }),
   }
-  const { mediaHosts } = settings
-  // For replays, with the connections of all others. The hand-over and the polls have their own.
-  const landingDeps: LandingDeps = { db, keys, mediaHosts, time, logger, onProcessed, onHint: wakePoller, traces, join }
-  const wakeInbox = () => roles.wake('inbox')
-  const isPrepared = prepared.isDone
+}
+
+/** The dependencies of landing, and the deliveries that this process holds until they have landed. */
+function openLanding(shared: Shared, { resting }: ReturnType<typeof openPolls>) {
+  const { settings, pools, db, keys, clock, time, logger, metrics, traces, pressure, wake, lifetime } = shared
+  // Until the key of the request has a call again, a poll would get none.
+  const wakePoller = (keyName: string) => {
+    if (!resting.isResting(keyName)) wake('poller')
+  }
+  const landingDeps: LandingDeps = {
+    // For replays, with the connections of all others. The hand-over and the polls have their own.
+    db,
+    keys,
+    mediaHosts: settings.mediaHosts,
+    time,
+    logger,
+    onProcessed: ({ report, outcome, receivedAt }) => {
+      if (outcome !== 'landed') return
+      wake('feed')
+      const { status, via, source_name, key_name, media_complete } = report
+      if (!media_complete) wakePoller(key_name)
+      metrics.landed.inc({ status, source: via === 'poll' ? 'reconciler' : 'webhook', ...sourceLabel(source_name) })
+      if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
+    },
+    onHint: wakePoller,
+    traces,
+    join: (joining) => joinSubmit({ db, keys, time, logger }, joining),
+  }
   const handOver = createHandOver({
     ...landingDeps,
     db: pools.handOver.db,
-    giveWay,
-    wakeInbox,
-    isPrepared,
-    signal: stopping.signal,
+    giveWay: pressure.giveWay,
+    wakeInbox: () => wake('inbox'),
+    isPrepared: lifetime.isPrepared,
+    signal: lifetime.stopping.signal,
   })
   return { landingDeps, handOver }
 }
 
-/** The logs that are written after the answers: arrivals and the quarantine. */
-function openLogs({ settings, db, clock, logger, metrics, roles, stopping }: Base) {
-  const quarantine = createQuarantine({
-    db,
-    clock,
-    dropped: metrics.quarantineDropped,
-    maxRows: settings.quarantineMaxRows,
-    maxBytes: settings.quarantineMaxBytes,
-    wake: () => roles.wake('quarantine'),
-    signal: stopping.signal,
-  })
-  const arrivalLog = createArrivalLog({
-    db,
-    logger,
-    clock,
-    metrics,
-    wake: () => roles.wake('arrival-log'),
-  })
-  return { arrivalLog, quarantine }
-}
-
-/** Starts the slices. No round of theirs begins before the receiver is prepared. */
-export function startSlices(parts: Parts): Promise<RunningSlice[]> {
-  const { roles, fetcher: fetchResult, prepared, cut, stopping } = parts
-  const wakeFeed = () => roles.wake('feed')
-  const deps = { ...parts, fetchResult, wakeFeed, after: prepared.done, cut: cut.signal, signal: stopping.signal }
-  return Promise.all(parts.slices.map((slice) => slice.start(deps)))
+/** Storing webhooks, and the logs that are written after the answers: arrivals and the quarantine. */
+function openIntake(shared: Shared, { handOver }: ReturnType<typeof openLanding>) {
+  const { settings, pools, db, time, clock, logger, metrics, pressure, wake, lifetime } = shared
+  return {
+    acceptor: createAcceptor({
+      db: pools.accept.db,
+      time,
+      logger,
+      handOver,
+      onFlush: pressure.note,
+      onStored: () => wake('inbox'),
+    }),
+    arrivalLog: createArrivalLog({ db, logger, clock, metrics, wake: () => wake('arrival-log') }),
+    quarantine: createQuarantine({
+      db,
+      clock,
+      dropped: metrics.quarantineDropped,
+      maxRows: settings.quarantineMaxRows,
+      maxBytes: settings.quarantineMaxBytes,
+      wake: () => wake('quarantine'),
+      signal: lifetime.stopping.signal,
+    }),
+  }
 }
 
 /** The public listener's application: `POST /webhooks`, and `POST /webhooks/<name>` for each source. */
-export function openPublicApp(parts: Parts): Express {
-  const { settings, pools, logger, roles, handOver, pressure, unsignedHints, keySets } = parts
-  const acceptor = createAcceptor({
-    db: pools.accept.db,
-    time: parts.time,
-    logger,
-    handOver,
-    onFlush: pressure.note,
-    onStored: () => roles.wake('inbox'),
-  })
+export function openPublicApp({ shared, intake, polls }: Parts): Express {
+  const { settings, logger, keySets } = shared
   const webhooks = {
-    ...parts,
-    acceptor,
+    ...shared,
+    ...intake,
     maxBodyBytes: settings.maxBodyBytes,
     onUnknownKey: keySets.doubt,
-    onUnsigned: unsignedHints.note,
+    onUnsigned: polls.unsignedHints.note,
   }
   return createApp({ logger, trustProxy: settings.trustProxy, mount: (app) => mountWebhooks(app, webhooks) })
+}
+
+/** Starts the slices. No round of theirs begins before the receiver is prepared. */
+export function startSlices({ shared, calls, slices }: Parts): Promise<RunningSlice[]> {
+  const { wake, lifetime } = shared
+  const deps = {
+    ...shared,
+    fetchResult: calls.fetchResult,
+    wakeFeed: () => wake('feed'),
+    after: lifetime.prepared,
+    cut: lifetime.cut.signal,
+    signal: lifetime.stopping.signal,
+  }
+  return Promise.all(slices.map((slice) => slice.start(deps)))
 }

@@ -1,13 +1,13 @@
 import cron from 'node-cron'
 import { cronLogger } from '../platform/cron-logger.ts'
 import { withDeadline } from '../platform/deadline.ts'
-import { createStreak, startLoop, type FailingRole, type LoopOptions } from '../platform/loop.ts'
+import { createStreak, startLoop, type FailingRole, type Role } from '../platform/loop.ts'
 import { createGuessLimit } from '../platform/pages/guess-limit.ts'
 import { readTime } from '../platform/postgres/time.ts'
-import type { Parts, Role } from './assembly.ts'
+import type { Parts } from './assembly.ts'
 import { createSequencer } from './feeding/sequencer.ts'
 import { noteAccounts } from './fetching/accounts.ts'
-import { startOnCallRoles, type OnCallRole } from './on-call/roles.ts'
+import { onCallRoles } from './on-call/roles.ts'
 import { readSpending } from './queries/spending.ts'
 import { createPollKeeper } from './reconciling/poll-claims.ts'
 import { createPoller, type Poller } from './reconciling/poller.ts'
@@ -22,14 +22,11 @@ import { pruneOnce, pruningTime } from './upkeep/retention.ts'
 
 export type Background = ReturnType<typeof startBackground>
 
-export type BackgroundDeps = Parts & {
-  /** The running slices. */
-  running: readonly RunningSlice[]
-  /** False only in tests: see ReceiverOptions. */
-  followsUp: boolean
-  asksForAccounts: boolean
-  /** After it aborts, no round begins. */
-  signal: AbortSignal
+export type BackgroundOptions = {
+  /** False in tests that poll only by runs of the reconciler. */
+  followsUp?: boolean
+  /** False in tests that count calls: no key's account is asked for, so each key has only its own limit. */
+  asksForAccounts?: boolean
 }
 
 /** Under a steady load the logs gather rows, since a statement costs as much as many rows. */
@@ -38,33 +35,38 @@ const gatherRowsMs = 100
 const gatherPollsMs = 20
 
 /**
- * Starts every background role of the core (startRoles()), the on-call roles, and the schedules of the reconciler and
- * of retention.
+ * Starts every background role of the core, and the schedules of the reconciler and of retention. The roles begin once
+ * the receiver is prepared and end with its stop.
  */
-export function startBackground(deps: BackgroundDeps) {
-  const { settings, db, clock, logger, prepared } = deps
-  const after = prepared.done
-  const guesses = createGuessLimit(clock)
-  const polling = pollingDeps(deps)
-  const poller = createPoller(polling)
+export function startBackground(parts: Parts, running: readonly RunningSlice[], options: BackgroundOptions) {
+  const { settings, db, clock, logger, metrics, wakes, wake, lifetime } = parts.shared
+  const { prepared: after, stopping } = lifetime
+  const { signal } = stopping
+  const polling = pollingDeps(parts)
+  const poller = createPoller({ ...polling, resting: parts.polls.resting })
+  const schedules = startSchedules(parts, polling)
   const watched = {
     /** The reconciler counts as silent after this long without a run; undefined if it runs too rarely to decide. */
     silentAfterSeconds: silentAfterSeconds(settings.reconcileCron),
     /** Wrong tokens given to the internal listener; an issue names their addresses. */
-    guesses,
+    guesses: createGuessLimit(clock),
     /** The roles of this process whose last rounds failed. */
-    failingRoles: () => failingRoles(),
+    failingRoles: (): FailingRole[] => [...loops, schedules.retention].flatMap(({ failing }) => failing() ?? []),
   }
-  const onCall = startOnCallRoles({ ...deps, background: watched, startedAt: clock(), after })
-  const loops = new Map([...startRoles(deps, poller), ...Object.entries(onCall)])
-  const schedules = startSchedules(deps, polling)
-  const all = [...loops.values(), ...deps.running.map(({ loop }) => loop)]
-  const failingRoles = (): FailingRole[] => [...all, schedules.retention].flatMap(({ failing }) => failing() ?? [])
-  deps.metrics.watchRoles(failingRoles)
-  deps.roles.wake = (role) => loops.get(role)?.wake()
-  deps.roles.wakePoller = (keyName) => {
-    if (!poller.isResting(keyName)) loops.get('poller')?.wake()
-  }
+  const onCall = { slices: parts.slices, background: watched, startedAt: clock(), after, signal }
+  const roles: Role[] = [
+    ...landingRoles(parts, running),
+    ...logRoles(parts),
+    ...pollRoles(parts, poller, options),
+    ...onCallRoles({ ...parts.shared, ...onCall, wakeAlerts: () => wake('alerts') }),
+  ]
+  const ofCore = roles.map((role) => {
+    const loop = startLoop({ after, logger, signal, ...role })
+    wakes.on(role.name, loop.wake)
+    return loop
+  })
+  const loops = [...ofCore, ...running.map(({ loop }) => loop)]
+  metrics.watchRoles(watched.failingRoles)
 
   const begin = async () => {
     await after
@@ -73,12 +75,12 @@ export function startBackground(deps: BackgroundDeps) {
   begin().catch((error: unknown) => logger.error({ err: error }, 'this start could not be recorded for the charts'))
 
   const rolesEnded = async () => {
-    await Promise.all([...all.map(({ done }) => done), schedules.ended()])
+    await Promise.all([...loops.map(({ done }) => done), schedules.ended()])
     // After the loops, since a claim that is under way still adds deliveries.
-    await deps.handOver.idle()
+    await parts.landing.handOver.idle()
     await poller.idle()
-    for (const { idle } of deps.running) await idle()
-    await drainLogs(deps)
+    for (const { idle } of running) await idle()
+    await drainLogs(parts)
   }
   return {
     reconcileNow: schedules.reconcileNow,
@@ -95,96 +97,97 @@ export function startBackground(deps: BackgroundDeps) {
   }
 }
 
-function pollingDeps({ landingDeps, clock, pools, settings, fetcher, cut, awaited }: BackgroundDeps) {
+function pollingDeps({ shared, landing, calls, polls }: Parts): PollingDeps {
+  const { clock, pools, settings, lifetime } = shared
+  const { landingDeps } = landing
   const { db } = pools.polls
-  const { stuckAfterSeconds } = settings
-  const setAside = createSetAside({ ...landingDeps, clock })
-  const leases = createPollKeeper({ ...landingDeps, db })
-  const waiting = { awaited: awaited.ids, setAside, leases }
-  return { ...landingDeps, clock, db, ...waiting, fetchResult: fetcher, cut: cut.signal, stuckAfterSeconds }
-}
-
-/** Starts the roles of the core. They begin once the receiver is prepared and end with the signal. */
-function startRoles(deps: BackgroundDeps, poller: Poller) {
-  const { prepared, logger, signal } = deps
-  const roles: Record<Exclude<Role, OnCallRole>, Pick<LoopOptions, 'runOnce' | 'idleMs' | 'gatherMs'>> = {
-    ...landingRoles(deps),
-    ...logRoles(deps),
-    ...pollRoles(deps, poller),
+  return {
+    ...landingDeps,
+    clock,
+    db,
+    awaited: polls.awaited.ids,
+    setAside: createSetAside({ ...landingDeps, clock }),
+    leases: createPollKeeper({ ...landingDeps, db }),
+    fetchResult: calls.fetchResult,
+    cut: lifetime.cut.signal,
+    stuckAfterSeconds: settings.stuckAfterSeconds,
   }
-  return Object.entries(roles).map(
-    ([name, role]) => [name, startLoop({ name, after: prepared.done, logger, signal, ...role })] as const,
-  )
 }
 
-function landingRoles(deps: BackgroundDeps) {
-  const { handOver, pressure, running, db, signal } = deps
+function landingRoles({ shared, landing }: Parts, running: readonly RunningSlice[]): Role[] {
+  const { pressure, db, lifetime } = shared
+  const { handOver } = landing
+  const { signal } = lifetime.stopping
   const onSequenced = () => running.forEach((slice) => slice.onSequenced?.())
   const sequencer = createSequencer({ db, onSequenced, signal })
-  const claim = () => pressure.paced(handOver.claimSome, signal)
-  return {
-    inbox: { runOnce: claim, idleMs: pollMs },
-    'inbox-leases': { runOnce: handOver.renewLeases, idleMs: pollMs },
+  return [
+    { name: 'inbox', runOnce: () => pressure.paced(handOver.claimSome, signal), idleMs: pollMs },
+    { name: 'inbox-leases', runOnce: handOver.renewLeases, idleMs: pollMs },
     // A landing in this process wakes the feed. This interval serves every other change: landings of other processes,
     // refused submits, removed media, and values that join a landed result.
-    feed: { runOnce: sequencer.runOnce, idleMs: 250 },
-  }
+    { name: 'feed', runOnce: sequencer.runOnce, idleMs: 250 },
+  ]
 }
 
-function logRoles(deps: BackgroundDeps) {
-  const { arrivalLog, pollLog, quarantine, pressure, settings, db, clock, time, logger, signal } = deps
+function logRoles({ shared, calls, intake }: Parts): Role[] {
+  const { pressure, settings, db, clock, time, logger, lifetime } = shared
+  const { arrivalLog, quarantine } = intake
+  const { signal } = lifetime.stopping
   const writeArrivals = () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling)
-  const writePolls = () => pressure.paced(pollLog.runOnce, signal)
-  const minute = async () => {
+  const writePolls = () => pressure.paced(calls.pollLog.runOnce, signal)
+  const writeMinute = async () => {
     await writeMinutes(db, { now: await readTime(db, time), stuckAfterSeconds: settings.stuckAfterSeconds })
     return { more: false }
   }
-  const writeMinute = () => pressure.paced(minute, signal)
   const makePartitions = createPartitionMaker({ db, clock, logger })
-  return {
-    'arrival-log': { runOnce: writeArrivals, idleMs: pollMs, gatherMs: gatherRowsMs },
-    'poll-log': { runOnce: writePolls, idleMs: pollMs, gatherMs: gatherRowsMs },
-    quarantine: { runOnce: quarantine.runOnce, idleMs: pollMs },
-    minutes: { runOnce: writeMinute, idleMs: 20_000 },
-    'arrival-partitions': { runOnce: makePartitions, idleMs: 10_000 },
-  }
+  return [
+    { name: 'arrival-log', runOnce: writeArrivals, idleMs: pollMs, gatherMs: gatherRowsMs },
+    { name: 'poll-log', runOnce: writePolls, idleMs: pollMs, gatherMs: gatherRowsMs },
+    { name: 'quarantine', runOnce: quarantine.runOnce, idleMs: pollMs },
+    { name: 'minutes', runOnce: () => pressure.paced(writeMinute, signal), idleMs: 20_000 },
+    { name: 'arrival-partitions', runOnce: makePartitions, idleMs: 10_000 },
+  ]
 }
 
-function pollRoles(deps: BackgroundDeps, poller: Poller) {
-  const { handOver, pressure, submitter, followsUp, unsignedHints, keySets, signal } = deps
-  const { db, keys, time } = deps
-  const { fetchRatePerAccount: limitPerMinute } = deps.settings
-  const asking = { db, keys, time, readSpending, reads: deps.sourceReads, limitPerMinute, asked: new Map() }
-  const accounts = async () => (deps.asksForAccounts ? noteAccounts(asking) : { more: false })
+function pollRoles(
+  { shared, landing, calls, polls }: Parts,
+  poller: Poller,
+  { followsUp = true, asksForAccounts = true }: BackgroundOptions,
+): Role[] {
+  const { pressure, settings, db, keys, keySets, time, lifetime } = shared
+  const { fetchRatePerAccount: limitPerMinute } = settings
+  const asking = { db, keys, time, readSpending, reads: calls.sourceReads, limitPerMinute, asked: new Map() }
+  const askForAccounts = async () => (asksForAccounts ? noteAccounts(asking) : { more: false })
   // New results have priority over completing older ones.
   const pollDue = async () => {
-    await unsignedHints.runOnce()
-    if (!followsUp || handOver.isBehind()) return { more: false }
-    return pressure.paced(poller.runOnce, signal)
+    await polls.unsignedHints.runOnce()
+    if (!followsUp || landing.handOver.isBehind()) return { more: false }
+    return pressure.paced(poller.runOnce, lifetime.stopping.signal)
   }
-  return {
-    'key-sets': { runOnce: () => keySets.runOnce(keys()), idleMs: 5000 },
-    accounts: { runOnce: accounts, idleMs: 60_000 },
-    submits: { runOnce: submitter.runOnce, idleMs: pollMs },
-    poller: { runOnce: pollDue, idleMs: pollMs, gatherMs: gatherPollsMs },
-  }
+  return [
+    { name: 'key-sets', runOnce: () => keySets.runOnce(keys()), idleMs: 5000 },
+    { name: 'accounts', runOnce: askForAccounts, idleMs: 60_000 },
+    { name: 'submits', runOnce: calls.submitter.runOnce, idleMs: pollMs },
+    { name: 'poller', runOnce: pollDue, idleMs: pollMs, gatherMs: gatherPollsMs },
+  ]
 }
 
 /** Starts the jobs of RECONCILE_CRON and RETENTION_CRON. A tick before the receiver is prepared does nothing. */
-function startSchedules(deps: BackgroundDeps, polling: PollingDeps) {
-  const { settings, metrics, prepared, logger, signal } = deps
+function startSchedules(parts: Parts, polling: PollingDeps) {
+  const { settings, metrics, logger, lifetime } = parts.shared
+  const { signal } = lifetime.stopping
   const options = { noOverlap: true, logger: cronLogger(logger) }
   const reconcile = (trigger: 'cron' | 'manual') =>
     runReported({ ...polling, runs: metrics.reconcileRuns }, trigger, signal)
   let manual: ReturnType<typeof reconcile> | undefined
   let running: Promise<unknown> = Promise.resolve()
   // runReported has logged the failure.
-  const tick = () => (prepared.isDone() ? reconcile('cron').catch(() => {}) : Promise.resolve())
+  const tick = () => (lifetime.isPrepared() ? reconcile('cron').catch(() => {}) : Promise.resolve())
   const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), options)
 
   const retention = createStreak('retention')
   let pruning: Promise<void> = Promise.resolve()
-  const prune = () => (prepared.isDone() ? pruneAll(deps, retention) : Promise.resolve())
+  const prune = () => (lifetime.isPrepared() ? pruneAll(parts, retention) : Promise.resolve())
   const prunes = cron.schedule(settings.retentionCron, () => (pruning = prune()), options)
   signal.addEventListener('abort', () => [ticks, prunes].forEach((task) => void task.stop()), { once: true })
   return {
@@ -200,10 +203,9 @@ function startSchedules(deps: BackgroundDeps, polling: PollingDeps) {
   }
 }
 
-async function pruneAll(
-  { settings, db, time, clock, logger, slices, signal }: BackgroundDeps,
-  retention: ReturnType<typeof createStreak>,
-) {
+async function pruneAll({ shared, slices }: Parts, retention: ReturnType<typeof createStreak>) {
+  const { settings, db, time, clock, logger, lifetime } = shared
+  const { signal } = lifetime.stopping
   const prunes = slices.flatMap(({ name, prune }) =>
     prune ? [{ name, prune: (at: { now: Date; signal: AbortSignal }) => prune({ db, settings, ...at }) }] : [],
   )
@@ -218,11 +220,13 @@ async function pruneAll(
 }
 
 /** Writes the buffered rows of the arrival log, the poll log and the quarantine, within a deadline. */
-async function drainLogs(deps: BackgroundDeps): Promise<void> {
-  const { arrivalLog, pollLog, quarantine, prepared, logger } = deps
+async function drainLogs({ shared, calls, intake }: Parts): Promise<void> {
+  const { logger, lifetime } = shared
+  const { arrivalLog, quarantine } = intake
+  const { pollLog } = calls
   const waiting = () => ({ arrivals: arrivalLog.waiting(), polls: pollLog.waiting(), quarantine: quarantine.waiting() })
   // Without a connection to Postgres since the start, and without rows, there is nothing to write.
-  if (!prepared.isDone() && Object.values(waiting()).every((rows) => rows === 0)) return
+  if (!lifetime.isPrepared() && Object.values(waiting()).every((rows) => rows === 0)) return
   const write = async () => {
     arrivalLog.unfold()
     for (const log of [arrivalLog, pollLog]) while (log.waiting() > 0) await log.runOnce()

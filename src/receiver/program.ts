@@ -5,7 +5,7 @@ import { watchReadiness, withHealth } from '../platform/http/readiness.ts'
 import { prepareSchema } from '../platform/postgres/await-postgres.ts'
 import type { RunningProgram } from '../platform/program.ts'
 import { openParts, openPublicApp, startSlices, type Parts, type PartsOptions } from './assembly.ts'
-import { startBackground, type Background } from './background.ts'
+import { startBackground, type Background, type BackgroundOptions } from './background.ts'
 import { migrations } from './domain/migrations.ts'
 import { openTraces } from './traces/traces.ts'
 
@@ -80,39 +80,26 @@ import { openTraces } from './traces/traces.ts'
 
 /** Everything that the internal listener's pages and API may use. */
 export type ReceiverDeps = Pick<
-  Parts,
-  | 'settings'
-  | 'slices'
-  | 'db'
-  | 'keys'
-  | 'clock'
-  | 'time'
-  | 'logger'
-  | 'metrics'
-  | 'registry'
-  | 'submitter'
-  | 'sourceReads'
-  | 'cancel'
-  | 'landingDeps'
-  | 'roles'
-  | 'awaited'
-> & {
-  background: Background
-  startedAt: Date
-  isReady: () => boolean
-  signal: AbortSignal
-}
+  Parts['shared'],
+  'settings' | 'db' | 'keys' | 'clock' | 'time' | 'logger' | 'metrics' | 'registry' | 'wake'
+> &
+  Pick<Parts['calls'], 'submitter' | 'sourceReads' | 'cancel'> &
+  Pick<Parts['landing'], 'landingDeps'> &
+  Pick<Parts['polls'], 'awaited'> &
+  Pick<Parts, 'slices'> & {
+    background: Background
+    startedAt: Date
+    isReady: () => boolean
+    signal: AbortSignal
+  }
 
-export type ReceiverOptions = PartsOptions & {
-  /** The pages and API of the internal listener. */
-  internal: (deps: ReceiverDeps) => Router
-  /** Aborts when the start is cancelled: waiting for Postgres ends, and everything that was started can be stopped. */
-  abandoned?: AbortSignal
-  /** False in tests that poll only by runs of the reconciler. */
-  followsUp?: boolean
-  /** False in tests that count calls: no key's account is asked for, so each key has only its own limit. */
-  asksForAccounts?: boolean
-}
+export type ReceiverOptions = PartsOptions &
+  BackgroundOptions & {
+    /** The pages and API of the internal listener. */
+    internal: (deps: ReceiverDeps) => Router
+    /** Aborts when the start is cancelled: waiting for Postgres ends, and everything that was started can be stopped. */
+    abandoned?: AbortSignal
+  }
 
 /**
  * Starts the receiver. Both listeners start at once. The background roles start when Postgres is reachable and the
@@ -122,20 +109,19 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const { settings, logger } = options
   const traces = await openTraces(settings, logger)
   const parts = openParts(options, traces)
-  const { pools, retired, stopping, cut } = parts
-  const background = startBackground({
-    ...parts,
-    running: await startSlices(parts),
-    followsUp: options.followsUp ?? true,
-    asksForAccounts: options.asksForAccounts ?? true,
-    signal: stopping.signal,
-  })
+  const { shared, calls, landing, polls, slices } = parts
+  const { retired, stopping, cut, notePrepared } = shared.lifetime
+  const background = startBackground(parts, await startSlices(parts), options)
   const ready = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
   const publicApp = openPublicApp(parts)
   const deps: ReceiverDeps = {
-    ...parts,
+    ...shared,
+    ...calls,
+    ...landing,
+    ...polls,
+    slices,
     background,
-    startedAt: parts.clock(),
+    startedAt: shared.clock(),
     isReady: ready.isReady,
     signal: stopping.signal,
   }
@@ -152,11 +138,11 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     await Promise.all(listeners.map((listener) => listener.close(graceMs)))
     await background.drain(Math.max(0, graceEnds - performance.now()))
     clearTimeout(cutTimer)
-    await Promise.all([pools.close(), ready.stop(), traces?.close(graceEnds - performance.now())])
+    await Promise.all([shared.pools.close(), ready.stop(), traces?.close(graceEnds - performance.now())])
   }
   try {
-    await listenOn(listeners, parts, { publicApp, internalApp, isReady: ready.isReady })
-    if (await prepareReceiver(options, stopping.signal)) parts.prepared.resolve()
+    await listenOn(listeners, shared, { publicApp, internalApp, isReady: ready.isReady })
+    if (await prepareReceiver(options, stopping.signal)) notePrepared()
     await ready.lookNow()
   } catch (error) {
     await stop(0)
@@ -169,10 +155,13 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
 type Apps = { publicApp: Express; internalApp: Express; isReady: () => boolean }
 
 /** Opens both listeners. Each is added to `listeners` as soon as it listens, so that a later failure can close it. */
-async function listenOn(listeners: Listener[], parts: Parts, { publicApp, internalApp, isReady }: Apps): Promise<void> {
-  const { settings, logger, metrics, retired } = parts
+async function listenOn(
+  listeners: Listener[],
+  { settings, logger, metrics, lifetime }: Parts['shared'],
+  { publicApp, internalApp, isReady }: Apps,
+): Promise<void> {
   const onClosed = (reason: string) => metrics.connectionsClosed.inc({ reason })
-  const both = { keepAliveSeconds: settings.keepAliveSeconds, retired: retired.signal, logger, onClosed }
+  const both = { keepAliveSeconds: settings.keepAliveSeconds, retired: lifetime.retired.signal, logger, onClosed }
   const outer = { host: settings.host, port: settings.port, setting: 'PORT', ...both }
   const inner = { host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', ...both }
   listeners.push(await listen({ ...outer, handler: withHealth(publicApp, isReady), continues: true, halfOpen: true }))

@@ -20,7 +20,7 @@ const refusing = ({ database }: Place, condition: string) =>
 const untilParked = ({ database, receiver }: Place, count: number) =>
   eventually(async () => {
     await database.sql`update mediadock.inbox set due_at = now()`
-    receiver.deps.roles.wake('inbox')
+    receiver.deps.wake('inbox')
     const parked = await database.sql`select from mediadock.deliveries where parked_reason = 'landing_failed'`
     return parked.length >= count
   })

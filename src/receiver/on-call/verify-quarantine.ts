@@ -12,7 +12,7 @@ import { firstThatFit } from '../queries/quarantine.ts'
 
 const { id } = quarantine
 
-export type VerifyDeps = { db: Database; keys: () => Keys; roles: { wake: (role: 'inbox') => void } }
+export type VerifyDeps = { db: Database; keys: () => Keys; wake: (role: 'inbox') => void }
 
 export type VerifyOptions = {
   reason?: string | undefined
@@ -28,7 +28,7 @@ export type Verified = { checked: number; accepted: number; refused: number }
  * again. An arrival without a usable id is not a delivery, and stays.
  */
 export async function verifyQuarantine(
-  { db, keys, roles }: VerifyDeps,
+  { db, keys, wake }: VerifyDeps,
   { reason, onAccepted }: VerifyOptions = {},
 ): Promise<Verified> {
   const verified: Verified = { checked: 0, accepted: 0, refused: 0 }
@@ -52,7 +52,7 @@ export async function verifyQuarantine(
           authentic.map((row) => row.id),
         ),
       )
-      roles.wake('inbox')
+      wake('inbox')
       onAccepted?.(deliveries.map((delivery) => delivery.id))
     }
     verified.checked += rows.length

@@ -3,23 +3,23 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { faultOf } from '../../platform/postgres/errors.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { askForExtraPollNow, extraPollAt } from '../domain/poll-schedule.ts'
-import { claimDue, createResting, type ClaimDeps } from './poll-claims.ts'
+import { claimDue, type ClaimDeps, type Resting } from './poll-claims.ts'
 import { beginPolls, type PollingDeps } from './polling.ts'
 
 export type Poller = ReturnType<typeof createPoller>
 
 /** A poll queue without calls rests this long, so that its next claim gets several calls. */
-const restMs = 3000
+export const restMs = 3000
 
 /**
  * Creates the role that polls requests as soon as they are due, between the runs of the reconciler. Both use the same
  * claims and code, so replicas and runs share the work. A poll queue that got no call rests. Overdue requests without a
  * time for a poll, and scheduled polls of unknown keys, are left to the runs of the reconciler.
  */
-export function createPoller(deps: PollingDeps) {
+export function createPoller(deps: PollingDeps & { resting: Resting }) {
   // Polls in progress at a time. A poll that hangs counts until its call ends (callDeadlineMs).
   const parallel = createParallelWork(16)
-  const resting = createResting(deps, restMs)
+  const { resting } = deps
   const onError = (error: unknown) =>
     deps.logger.error({ err: error }, 'polling a request failed, it is polled again after its lease ends')
 
@@ -37,8 +37,6 @@ export function createPoller(deps: PollingDeps) {
       for (const polled of await beginPolls(deps, due, resting)) parallel.begin(polled, onError)
       return { more: due.length === limit }
     },
-    /** True while the key of a request has no call. Until it has, its landings need not wake this role. */
-    isResting: resting.isResting,
     /** Resolves when no poll is under way. */
     idle: parallel.idle,
   }

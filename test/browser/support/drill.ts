@@ -115,7 +115,7 @@ export async function runDrill(drill: Drill): Promise<void> {
     await page.getByLabel('Token').fill(internalToken)
     await page.getByRole('button', { name: 'Sign in' }).click()
   }
-  receiver.deps.roles.wake('issues')
+  receiver.deps.wake('issues')
   await expect.poll(() => causes(page)).toEqual(drill.alarms)
   await shoot(page, `drill-${drill.name}-1`)
   await expect.poll(async () => (await wrong(page).innerText()).replaceAll(/\s+/g, ' ')).toMatch(drill.says)

@@ -59,7 +59,7 @@ it.each(lost)(
     const keys = () => keysOf(liveKey)
     for (const ask of [
       () => countDeliveries(pool.db, {}),
-      () => verifyQuarantine({ db: pool.db, keys, roles: { wake: () => {} } }),
+      () => verifyQuarantine({ db: pool.db, keys, wake: () => {} }),
     ]) {
       await eventually(() =>
         ask().then(

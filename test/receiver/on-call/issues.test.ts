@@ -124,7 +124,7 @@ it('posts a notice to ALERT_WEBHOOK_URL from one of two replicas, retries it, an
   await eventually(
     async () => (await database.sql`select from mediadock.deliveries where parked_reason is not null`).length === 1,
   )
-  for (const one of [receiver, other]) one.deps.roles.wake('issues')
+  for (const one of [receiver, other]) one.deps.wake('issues')
   await eventually(() => texts.length > 0)
   expect(texts).toEqual([
     expect.stringMatching(

@@ -41,10 +41,10 @@ describe.each(usualServers)('a replay of many deliveries, on the %s server', (se
     database.sql`update mediadock.requests set key_name = 'sandbox' where request_id = ${requestId}`
 
   const replay = async (filters: DeliveryFilters) => {
-    const { db, time, signal, roles } = receiver.deps
+    const { db, time, signal, wake } = receiver.deps
     const started = { query: {}, filters, count: 0, actor: 'tester', time, signal }
     const { id } = await requeueMany(db, started)
-    roles.wake('inbox')
+    wake('inbox')
     return eventually(async () => {
       const found = await findReplay(db, id)
       return found?.waiting === 0 ? found : undefined

@@ -1,14 +1,13 @@
 import { describe, expect, it } from 'vitest'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
 import type { ResultAnswer } from '../../../src/receiver/fetching/fetcher.ts'
-import { createPoller } from '../../../src/receiver/reconciling/poller.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { long } from '../../chaos/length.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { keysOf, liveKey } from '../../support/receiver.ts'
 import { failed } from '../../support/webhooks.ts'
 import { workOnce } from '../../support/work-once.ts'
-import { createTestWorker, store } from '../../support/worker.ts'
+import { createTestWorker, store, testPoller } from '../../support/worker.ts'
 
 /* The powers of a key's holder, or of a tracking service, over the requests of another key. */
 
@@ -81,7 +80,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
       insert into mediadock.requests (request_id, key_name, tracked_at, next_poll_at, polls, poll_outcome)
       select id, 'live', now() - interval '200 seconds', now() + n * interval '2 seconds', 3, 'running'
       from unnest(${[...known]}::uuid[]) with ordinality as k (id, n)`
-    const poller = createPoller(deps)
+    const poller = testPoller(deps)
     for (let second = 0; second < (long ? 240 : 120); second += 1) {
       deps.setNow(new Date(deps.clock().getTime() + 1000))
       if (second % 30 === 0) await reconciler.runOnce(deps)

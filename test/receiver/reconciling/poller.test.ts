@@ -2,7 +2,6 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { ResultAnswer } from '../../../src/receiver/fetching/fetcher.ts'
 import { claimDue } from '../../../src/receiver/reconciling/poll-claims.ts'
-import { createPoller } from '../../../src/receiver/reconciling/poller.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { withTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -11,7 +10,7 @@ import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 import { reportOf } from '../../support/report.ts'
 import { deliver, okAudio, okImage, okVideo } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
-import { createTestWorker } from '../../support/worker.ts'
+import { createTestWorker, testPoller } from '../../support/worker.ts'
 
 const picture = { images: [{ url: 'https://media.test/a.png' }] }
 const video = { video: { url: 'https://media.test/a.mp4' } }
@@ -115,7 +114,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
     const at = deps.clock()
     hanging = await incomplete(database, { at: new Date(at.getTime() - 1000) })
     await incomplete(database, { at, count: 60 })
-    const poller = createPoller(deps)
+    const poller = testPoller(deps)
     const left = async () =>
       (await database.sql`select request_id from mediadock.results where not media_complete`).map(
         (row) => row['request_id'],
@@ -144,7 +143,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
       },
     })
     await incomplete(database, { at: deps.clock(), count: 40 })
-    const poller = createPoller(deps)
+    const poller = testPoller(deps)
     expect(await poller.runOnce()).toEqual({ more: true })
     expect(await poller.runOnce()).toEqual({ more: false })
     expect(calls).toBe(16)
@@ -165,7 +164,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
       },
     })
     await incomplete(database, { at: deps.clock(), count: 200 })
-    const [one, other] = [createPoller(deps), createPoller(deps)]
+    const [one, other] = [testPoller(deps), testPoller(deps)]
     const drive = async (poller: typeof one) => {
       while ((await poller.runOnce()).more);
       await poller.idle()
@@ -247,7 +246,7 @@ describe.each(usualServers)('following up (%s)', (server) => {
       },
     })
     await incomplete(database, { at: deps.clock(), count: 100 })
-    const poller = createPoller(deps)
+    const poller = testPoller(deps)
     const round = async () => {
       await poller.runOnce()
       await poller.idle()

@@ -316,7 +316,7 @@ it('replaces a picture that cannot be loaded by a sentence, which stays while th
 it('a problem is an issue with its start; it can be muted, and remains listed when closed', async () => {
   await deliver(receiver.webhookUrl, Buffer.from('no JSON'))
   await settled()
-  receiver.deps.roles.wake('issues')
+  receiver.deps.wake('issues')
   await rows('issues', 1)
   const page = await open()
   const banner = wrong(page).locator('[data-cause="parked:not_json"]')
@@ -333,7 +333,7 @@ it('a problem is an issue with its start; it can be muted, and remains listed wh
   // It is replayed, or pruned: what was wrong is over a minute later.
   await database.sql`delete from mediadock.deliveries`
   await database.sql`update mediadock.issues set seen_at = now() - interval '2 minutes'`
-  receiver.deps.roles.wake('issues')
+  receiver.deps.wake('issues')
   await eventually(
     async () => (await database.sql`select from mediadock.issues where closed_at is not null`).length === 1,
   )

@@ -35,7 +35,7 @@ import {
 } from './replay-preview.ts'
 
 export function replayRoutes(console: ConsoleDeps): Router {
-  const { db, signal, roles } = console
+  const { db, signal, wake } = console
   const sendReplayPage = (res: Response, card: Markup, status = 200) =>
     sendConsolePage(console, res, { title: 'Replay', status, body: html`<h1>Replay</h1>${card}` })
   const router = Router()
@@ -68,7 +68,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
       detailOf: (done) => done,
       work: () => requeueMany(db, { query, filters, count, actor: actorOf(req), time: console.time, signal }),
     })
-    roles.wake('inbox')
+    wake('inbox')
     res.redirect(303, `/deliveries/replays/${id}`)
   })
   router.get('/deliveries/replays', async (_req, res) => {

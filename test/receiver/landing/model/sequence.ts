@@ -101,7 +101,7 @@ function startSequence(world: World) {
     world.use({ keys: allKeys })
     await quarantine.runOnce()
     const authentic = refused.filter(({ signer, inWindow }) => inWindow && known(signer))
-    const verified = await verifyQuarantine({ ...receiver, roles: { wake: () => {} } })
+    const verified = await verifyQuarantine({ ...receiver, wake: () => {} })
     assert.deepEqual(verified, {
       checked: refused.length,
       accepted: authentic.length,
