@@ -58,7 +58,8 @@ const pages = [
 export function internalRouter(deps: ReceiverDeps, slices: readonly SlicePages[]): Router {
   const { settings, clock, registry, db, logger, metrics, background } = deps
   const router = Router()
-  const console: ConsoleDeps = { ...deps, links: linkPolicy(settings), counters: sharedCounters(deps) }
+  const when = () => ({ now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })
+  const console: ConsoleDeps = { ...deps, when, links: linkPolicy(settings), counters: sharedCounters(deps) }
   router.use(pageHeaders({ mediaOrigins: console.links.plainOrigins }))
   router.use(pageAssets(assets))
   const onRefused = (reason: string) => metrics.signInsRefused.inc({ reason })

@@ -17,10 +17,10 @@ const about =
 
 /** One search for every kind of id. A whole id opens its page at once. */
 export function searchRoutes(console: ConsoleDeps): Router {
-  const { db, clock, logger, settings, links } = console
+  const { db, logger, links } = console
   return Router().get('/search', async (req, res) => {
     const { q = '' } = queryOf(req)
-    const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
+    const when = console.when()
     const read = await tryRead(logger, async () =>
       q === '' ? undefined : find(db, parseFilters(findFiltersSchema, { q }), when),
     )

@@ -18,11 +18,8 @@ export type Counters = { issues: number; critical: number; parked: number; quara
 export const maxOnBadge = 1000
 
 /** Omits muted issues, notices and refused arrivals of strangers. */
-export async function readCounters(
-  tx: Executor,
-  { now, stuckAfterSeconds }: StuckAfter & { now: Date },
-): Promise<Counters> {
-  const muted = sql`coalesce(${i.muted_until} > ${now.toISOString()}::timestamptz, false)`
+export async function readCounters(tx: Executor, when: StuckAfter & { now: Date }): Promise<Counters> {
+  const muted = sql`coalesce(${i.muted_until} > ${when.now.toISOString()}::timestamptz, false)`
   const isOpen = sql`${i.closed_at} is null and ${i.severity} <> 'notice' and not ${muted}`
   // Each count reads in the order of an index, so outdated statistics cannot cause a scan of a whole table.
   const rows = await tx.execute<Counters>(sql`
@@ -35,7 +32,7 @@ export async function readCounters(
         order by ${newestFirst({ at: q.arrived_at, id: q.id })} limit ${maxOnBadge}
       ) as q where ${mayBeTheProviders}`)} as quarantined,
       ${upTo(sql`mediadock.requests r
-        where ${isOverdue({ now, stuckAfterSeconds })} order by ${r.tracked_at}`)} as overdue`)
+        where ${isOverdue(when)} order by ${r.tracked_at}`)} as overdue`)
   return one(rows, 'counting items that need attention')
 }
 

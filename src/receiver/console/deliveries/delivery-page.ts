@@ -13,19 +13,15 @@ import { arrivalColumns } from './delivery-rows.ts'
 import { nextStep, verificationFacts } from './delivery-words.ts'
 
 export function deliveryRoutes(console: ConsoleDeps): Router {
-  const { db, clock, settings } = console
+  const { db, when } = console
   const router = Router()
   router.get('/deliveries/:id', async (req, res) => {
     const delivery = await findDelivery(db, uuidParam(req, 'id'))
     if (!delivery) throw unknown(req)
-    const request =
-      delivery.request_id === null
-        ? undefined
-        : await readRequest(db, delivery.request_id, { now: clock(), ...settings })
-    sendConsolePage(console, res, {
-      title: `Delivery ${delivery.id.slice(0, 8)}`,
-      body: deliveryPage(console, { delivery, request, view: bodyViewOf(req) }),
-    })
+    const { id, request_id: requestId } = delivery
+    const request = requestId === null ? undefined : await readRequest(db, requestId, when())
+    const body = deliveryPage(console, { delivery, request, view: bodyViewOf(req) })
+    sendConsolePage(console, res, { title: `Delivery ${id.slice(0, 8)}`, body })
   })
   router.get('/deliveries/:id/body', async (req, res) => {
     const delivery = await findDelivery(db, uuidParam(req, 'id'))

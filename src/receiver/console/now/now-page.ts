@@ -40,12 +40,8 @@ export function nowRoutes(console: ConsoleDeps): Router {
       const query = queryOf(req)
       const [now, minutes] = await Promise.all([readLive(), readCharts(query)])
       const body = nowPage({ now, minutes, query, console })
-      sendConsolePage(console, res, {
-        title: 'Now',
-        body,
-        status: Math.max(now.status, minutes.status),
-        charts: true,
-      })
+      const status = Math.max(now.status, minutes.status)
+      sendConsolePage(console, res, { title: 'Now', body, status, charts: true })
     })
     .get('/now', async (_req, res) => {
       const now = await readLive()
@@ -63,11 +59,16 @@ function nowPage({ now, minutes, query, console }: View): Markup {
   const live = query['live'] !== 'off'
   const times = { range: query['range'], since: query['since'], until: query['until'] }
   const still = minutes.status === 400 || (minutes.ok && isPast(minutes.value, console.clock()))
-  const card = chartsCard({ minutes, query, times, still })
+  const chartsCard = html`<div id="charts" hx-morph-skip>
+    <section class="card" aria-labelledby="charts-title">
+      <div class="head"><h2 id="charts-title">Over time</h2>${timeChoice(query, minutes.ok ? minutes.value : undefined)}</div>
+      <div ${still ? '' : html`data-live hx-get="${linkTo('/now/charts', times)}" hx-trigger="every 20s, refresh" hx-swap="innerMorph" hx-sync="this:drop"`}>${minutes.ok ? charts(minutes.value) : problem(minutes.problem)}</div>
+    </section>
+  </div>`
   return html`<div class="head"><h1>Now</h1><span class="spacer"></span>
       <button type="button" class="quiet live" data-live-toggle data-key-action="tail" aria-pressed="${live ? 'true' : 'false'}">Live <kbd>t</kbd></button></div>
     <div id="live" data-live hx-get="/now" hx-trigger="every 2s, refresh" hx-swap="innerMorph" hx-sync="this:drop">
-      ${now.ok ? livePart(now.value, console, card) : failedPart(now, card)}
+      ${now.ok ? livePart(now.value, console, chartsCard) : failedPart(now, chartsCard)}
     </div>`
 }
 
@@ -96,15 +97,4 @@ function once<T extends object>(write: (read: T) => Markup): (read: T) => Markup
     written.set(read, markup)
     return markup
   }
-}
-
-type ChartsCard = { minutes: ReadAttempt<Minutes>; query: Query; times: Query; still: boolean }
-
-function chartsCard({ minutes, query, times, still }: ChartsCard): Markup {
-  return html`<div id="charts" hx-morph-skip>
-    <section class="card" aria-labelledby="charts-title">
-      <div class="head"><h2 id="charts-title">Over time</h2>${timeChoice(query, minutes.ok ? minutes.value : undefined)}</div>
-      <div ${still ? '' : html`data-live hx-get="${linkTo('/now/charts', times)}" hx-trigger="every 20s, refresh" hx-swap="innerMorph" hx-sync="this:drop"`}>${minutes.ok ? charts(minutes.value) : problem(minutes.problem)}</div>
-    </section>
-  </div>`
 }

@@ -20,7 +20,7 @@ export function sharedCounters({ db, clock, settings, logger }: ReceiverDeps) {
   let kept: Counted | undefined
   const count = async () => {
     const readAt = performance.now()
-    const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
+    const when = { ...settings, now: clock() }
     return { counters: await readWithin(db, (tx) => readCounters(tx, when)), readAt }
   }
   /** Returns the counters of the navigation; undefined where they cannot be read at once. */

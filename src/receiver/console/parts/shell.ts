@@ -7,11 +7,14 @@ import { maxOnBadge, type Counters } from '../../queries/counters.ts'
 import type { SharedCounters } from './counters.ts'
 import type { LinkPolicy } from './media.ts'
 
+export type When = { now: Date; stuckAfterSeconds: number }
+
 /** The dependencies of the pages. */
 export type ConsoleDeps = ReceiverDeps & {
   links: LinkPolicy
   /** The counters of the navigation. */
   counters: SharedCounters
+  when: () => When
 }
 
 export type ConsolePage = {

@@ -2,7 +2,8 @@ import { html } from 'hono/html'
 import { type Markup, facts, type Fact, table, time, type Cells } from '../../../platform/pages/parts.ts'
 import type { RequestDetail } from '../../queries/request-detail.ts'
 import { badge, card, dueTime, foreign, number, shortId } from '../parts/parts.ts'
-import { delayOf, nextPoll, pollSummaryOf, type When } from './request-words.ts'
+import type { When } from '../parts/shell.ts'
+import { delayOf, nextPoll, pollSummaryOf } from './request-words.ts'
 
 /** The state and times here beside those at the provider. */
 export function bothSidesCard(request: RequestDetail, when: When): Markup {

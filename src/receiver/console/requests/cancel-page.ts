@@ -10,10 +10,9 @@ import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 
 /** The step before a cancellation, and the cancellation itself. */
 export function cancelRoutes(console: ConsoleDeps): Router {
-  const { db, clock, settings, background } = console
+  const { db, clock, when, background } = console
   const requestOf = async (req: HttpRequest): Promise<Request> => {
-    const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
-    const request = await readWithin(db, (tx) => findRequest(tx, uuidParam(req, 'id'), when))
+    const request = await readWithin(db, (tx) => findRequest(tx, uuidParam(req, 'id'), when()))
     if (!request) throw unknown(req)
     return request
   }

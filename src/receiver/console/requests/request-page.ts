@@ -14,16 +14,15 @@ import { deliveriesTable } from '../deliveries/delivery-rows.ts'
 import { sendDownload } from '../parts/body-view.ts'
 import { gallery, type LinkPolicy } from '../parts/media.ts'
 import { badge, card, credits, foreign, notice, number, problem, size, visible, queryOf } from '../parts/parts.ts'
-import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
+import { sendConsolePage, type ConsoleDeps, type When } from '../parts/shell.ts'
 import { bothSidesCard, contradictionBadge, contradictionCard } from './both-sides-card.ts'
 import { answerOf, manualPollWords, parseAnswer } from './manual-poll.ts'
 import { timeline } from './request-timeline.ts'
-import { mediaCount, overdueBy, progressOf, type When } from './request-words.ts'
+import { mediaCount, overdueBy, progressOf } from './request-words.ts'
 import { mentionedPage, refusedCard, unknownPage } from './untracked-request.ts'
 
 export function requestRoutes(console: ConsoleDeps): Router {
-  const { db, clock, settings, background } = console
-  const when = (): When => ({ now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })
+  const { db, clock, when, background } = console
   const sendUnknown = (req: HttpRequest, res: Response) =>
     sendConsolePage(console, res, { title: 'Not found', status: 404, body: unknownPage(String(req.params['id'])) })
   const router = Router()

@@ -3,10 +3,9 @@ import type { PollOutcome } from '../../domain/poll-endings.ts'
 import { pollText } from '../../on-call/poll-words.ts'
 import type { Request } from '../../queries/requests.ts'
 import { duration } from '../parts/parts.ts'
+import type { When } from '../parts/shell.ts'
 
 // Sentences about a request: its state here, and the answer of the last poll.
-
-export type When = { now: Date; stuckAfterSeconds: number }
 
 /** A word for a badge, with its meaning. */
 export type PollSummary = { word: string; tone?: Tone; text: string }

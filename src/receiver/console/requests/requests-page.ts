@@ -10,16 +10,16 @@ import { keyField, sourceFields, usualFilters } from '../parts/filter-bar.ts'
 import { listTable, type ListColumn, sendList } from '../parts/list-view.ts'
 import { thumbnail, type LinkPolicy } from '../parts/media.ts'
 import { badge, foreign, number, shortId, sourceLine, queryOf, without } from '../parts/parts.ts'
-import type { ConsoleDeps } from '../parts/shell.ts'
+import type { ConsoleDeps, When } from '../parts/shell.ts'
 import { contradictionBadge } from './both-sides-card.ts'
-import { mediaCount, overdueBy, pollSummaryOf, progressOf, type When } from './request-words.ts'
+import { mediaCount, overdueBy, pollSummaryOf, progressOf } from './request-words.ts'
 
 const path = '/requests'
 
 export function requestsRoutes(console: ConsoleDeps): Router {
-  const { db, clock, settings, links, keys } = console
+  const { db, links, keys } = console
   return Router().get(path, async (req, res) => {
-    const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
+    const when = console.when()
     const columns = requestColumns({ when, links })
     const query = queryOf(req)
     await sendList(console, res, {
