@@ -1,5 +1,5 @@
+import { followArrivals, fromNow } from '../receiver/queries/arrivals.ts'
 import { arrivalFiltersSchema } from '../receiver/queries/filters.ts'
-import { followArrivals, fromNow } from '../receiver/queries/follow-arrivals.ts'
 import { withReceiverDatabase } from './database.ts'
 import { cell, filtersOf, optionsOf } from './listing.ts'
 import { defineCommand, printJson } from './usage.ts'

@@ -4,7 +4,7 @@ import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { verifyQuarantine } from '../on-call/verify-quarantine.ts'
 import type { ReceiverDeps } from '../program.ts'
-import { arrivalSchema, listArrivals, type TailedArrival } from '../queries/arrivals.ts'
+import { arrivalSchema, listArrivals, type TailedArrival, followArrivals, fromNow } from '../queries/arrivals.ts'
 import {
   arrivalListSchema,
   parseFilters,
@@ -12,7 +12,6 @@ import {
   InvalidFilterError,
   type ArrivalFilters,
 } from '../queries/filters.ts'
-import { followArrivals, fromNow } from '../queries/follow-arrivals.ts'
 import { pageSchema, decodeCursor, type Place } from '../queries/page.ts'
 import { listQuarantine, quarantinedSchema } from '../queries/quarantine.ts'
 import { createEventStreams } from './event-stream.ts'

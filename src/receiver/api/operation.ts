@@ -1,7 +1,7 @@
 import type { Request, RequestHandler, Response } from 'express'
 import { z } from 'zod'
-import type { ZodOpenApiOperationObject } from 'zod-openapi'
-import { HttpError } from '../../platform/http/http.ts'
+import type { ZodOpenApiOperationObject, ZodOpenApiResponsesObject } from 'zod-openapi'
+import { HttpError, errorBody } from '../../platform/http/http.ts'
 import { invalidBody, readJsonBody } from '../../platform/http/json-body.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { actorOf } from '../../platform/pages/access.ts'
@@ -9,11 +9,11 @@ import type { AuditDeps, AuditedAction, Detail } from '../../platform/pages/audi
 import { plainWords } from '../../platform/plain-words.ts'
 import { databaseCodeOf, isNoAnswer } from '../../platform/postgres/errors.ts'
 import { explainPostgres } from '../../platform/postgres/words.ts'
+import { errorEnvelopeSchema } from '../../wire/schemas.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { ExpiredPositionError } from '../queries/feed.ts'
 import { InvalidFilterError } from '../queries/filters.ts'
 import { audited } from '../upkeep/audit.ts'
-import { type ErrorAnswer, errorResponses } from './error-answers.ts'
 
 type InDocument = 'operationId' | 'summary' | 'description' | 'tags' | 'requestParams' | 'requestBody'
 
@@ -216,4 +216,32 @@ export async function readBody<T extends z.ZodType>(req: Request, res: Response,
 
 function hasBody(req: Request): boolean {
   return req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
+}
+
+/** An error that a call can answer, and its condition. */
+type ErrorAnswer = { status: number; when: string; type?: string }
+
+/** The error answers of one call in OpenAPI: each status with the codes that this call can give, and no others. */
+function errorResponses<Code extends string>(
+  errors: Readonly<Record<Code, ErrorAnswer>>,
+  codes: readonly Code[],
+): ZodOpenApiResponsesObject {
+  const byStatus = Map.groupBy(new Set(codes), (code) => errors[code].status)
+  return Object.fromEntries(
+    [...byStatus]
+      .toSorted(([a], [b]) => a - b)
+      .map(([status, [first, ...others]]) => {
+        if (first === undefined) throw new Error('a status has a code')
+        const { when, type } = errors[first]
+        const example = errorBody(new HttpError(status, first, when, type === undefined ? {} : { type }))
+        const schema = z.object({
+          error: errorEnvelopeSchema.shape.error.extend({
+            type: z.literal(example.error.type),
+            code: z.enum([first, ...others]),
+          }),
+        })
+        const description = [first, ...others].map((code) => `${code}: ${errors[code].when}`).join('; ')
+        return [status, { description, content: { 'application/json': { schema, example } } }]
+      }),
+  )
 }
