@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { environmentOfKey } from '../domain/keys.ts'
 import { mustBeStorable } from '../domain/storable.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
@@ -67,7 +68,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       const body = await readBody(req, res, trackBodySchema)
       mustBeStorable(body)
       const wanted = tracked(body, keys())
-      const environment = keys().byName.get(body.key_name ?? '')?.environment
+      const environment = environmentOfKey(keys(), body.key_name ?? '')
       const created = await trackRequest(db, wanted, { environment, now: time() })
       res.status(created ? 201 : 200).json(await find(wanted.request_id))
     },

@@ -5,6 +5,7 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { toSandbox } from '../domain/environment.ts'
 import type { Keys } from '../domain/keys.ts'
 import { jobIdPattern, requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
@@ -56,14 +57,13 @@ export function tracked(body: TrackBody, keys: Keys): Tracked {
  */
 export async function trackRequest(db: Database, body: Tracked, { environment, now }: TrackedBy): Promise<boolean> {
   const { request_id, external_id = null, source_name = null, model = null, key_name = null, metadata } = body
-  const sandbox = environment === undefined ? null : environment === 'sandbox'
   const rows = await db.execute<{ created: boolean | null }>(sql`
     with tracked as (
       insert into mediadock.requests as r
         (${list(requests, 'request_id', 'source_name', 'external_id')},
         ${list(requests, 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'tracked_at')})
       values (${request_id}::uuid, ${source_name}, ${external_id}, ${model}, ${key_name}, 'tracked',
-        ${sandbox}::boolean,
+        ${toSandbox(environment)}::boolean,
         ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb, ${now})
       on conflict (request_id) ${joinTracked(now)}
       -- xmax is 0 for an inserted row, since it has never been locked or updated.

@@ -1,6 +1,6 @@
 import { createHash, hash } from 'node:crypto'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import type { SignedEnvironment } from './keys.ts'
+import type { Environment } from './environment.ts'
 import type { Parsed, Report, UnreadableReason } from './report.ts'
 import { requestIdOf, toUuid } from './request-id.ts'
 import { storedName, type Source } from './source.ts'
@@ -17,7 +17,7 @@ export type Admitted = {
   webhookId: string
   keyName: string
   /** The environment of the key at acceptance. Later changes of the keys do not change it. */
-  environment: SignedEnvironment
+  environment: Environment | undefined
   timestampSeconds: number
   receivedAt: Date
   headers: Record<string, string>

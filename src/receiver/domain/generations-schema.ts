@@ -29,6 +29,7 @@ export const generations = mediadock.table(
     input: jsonb().notNull(),
     key_name: text().notNull(),
     /** Of that key when the intent was written; null on rows of releases that did not store it. */
+    /** The environment of the key: see environment.ts. */
     sandbox: boolean(),
     /** The source of that key; null for the default source. */
     source_name: text(),

@@ -1,18 +1,6 @@
 import { HttpError } from '../../platform/http/http.ts'
+import type { Environment } from './environment.ts'
 import { storedName, type Source } from './source.ts'
-
-/**
- * The environment of a key, and of everything that the key signs or tracks. An unknown environment has three forms:
- *
- * - `undefined` in code. A key of the default source shows it by its api_key, so a retired key without one has no known
- *   environment. Requests that it tracked before keep theirs. Keys of other sources are always live.
- * - `'unknown'`, stored with a delivery at acceptance. Later changes of the keys do not fill it in.
- * - null in the column `requests.sandbox` while nothing is known.
- */
-export type Environment = 'live' | 'sandbox'
-
-/** The environment stored with a delivery: the environment of the key that signed it. */
-export type SignedEnvironment = Environment | 'unknown'
 
 export type GenerationKey = {
   name: string
@@ -39,9 +27,9 @@ export function sourceOf({ defaultSource, sources }: Keys, name: string | null):
   return name === null || name === defaultSource.name ? defaultSource : sources.get(name)
 }
 
-/** Returns the present environment of a key, in the form stored with a delivery. */
-export function signedEnvironment({ byName }: Keys, keyName: string): SignedEnvironment {
-  return byName.get(keyName)?.environment ?? 'unknown'
+/** Returns the present environment of a key; undefined where it is unknown, or the key is not configured. */
+export function environmentOfKey({ byName }: Keys, keyName: string): Environment | undefined {
+  return byName.get(keyName)?.environment
 }
 
 /** How long links last in seconds, by the stored name of their source; `''` for the default source. */
@@ -73,10 +61,10 @@ export function keyOfRequest(keys: Keys, source: Source, keyName: string | null)
 }
 
 /** The key names of each environment. A key without a known environment is in neither. */
-export type Environments = { live: readonly string[]; sandbox: readonly string[] }
+export type KeyNamesByEnvironment = Readonly<Record<Environment, readonly string[]>>
 
-export function environmentsOf(keys: Keys): Environments {
-  const named = (environment: string) =>
+export function keyNamesByEnvironment(keys: Keys): KeyNamesByEnvironment {
+  const named = (environment: Environment) =>
     keys.all.filter((key) => key.environment === environment).map(({ name }) => name)
   return { live: named('live'), sandbox: named('sandbox') }
 }

@@ -1,6 +1,7 @@
 import type { FilesPlace } from '../../platform/settings.ts'
 import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import type { RefusalCause, Secret, Verification } from '../../wire/signature.ts'
+import type { Environment } from './environment.ts'
 import type { Parsed, RunningStatus, Report } from './report.ts'
 
 /*
@@ -110,7 +111,7 @@ export type SourceKind = {
   /** Headers that carry the signature: they are stored only where a delivery is to be verified again. */
   signatureHeaders: readonly string[]
   /** Returns the environment of a key, where the key shows it. Left out where every key is `live`. */
-  environmentOf?: (apiKey: string | undefined) => 'live' | 'sandbox' | undefined
+  environmentOf?: (apiKey: string | undefined) => Environment | undefined
   /** False where anyone can send a webhook: `parse` then returns hints only. */
   signed: boolean
   /** True where the API's documents promise that a submit repeated with its Idempotency-Key is charged once. */

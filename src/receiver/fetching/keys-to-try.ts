@@ -1,4 +1,5 @@
-import { isUsable, type Environment, type GenerationKey, type Keys } from '../domain/keys.ts'
+import type { Environment } from '../domain/environment.ts'
+import { isUsable, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { storedName } from '../domain/source.ts'
 import type { Purpose } from './call-budget.ts'
 

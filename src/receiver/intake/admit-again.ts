@@ -1,6 +1,6 @@
 import type { quarantine } from '../domain/arrivals-schema.ts'
 import { deliveryId, toDelivery, type Delivery } from '../domain/delivery.ts'
-import { signedEnvironment, sourceOf, type Keys } from '../domain/keys.ts'
+import { environmentOfKey, sourceOf, type Keys } from '../domain/keys.ts'
 import { atOnce, storedName } from '../domain/source.ts'
 import { pathIn } from '../domain/webhook-path.ts'
 import { redacted } from './request-headers.ts'
@@ -35,7 +35,7 @@ export function admitAgain({ arrived_at, headers, body }: Quarantined, keys: Key
     body,
     headers: kept,
     receivedAt,
-    environment: signedEnvironment(keys, keyName),
+    environment: environmentOfKey(keys, keyName),
     keyName,
     timestampSeconds,
   })

@@ -8,7 +8,7 @@ import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later, postgresTime } from '../../platform/postgres/time.ts'
 import type { Delivery } from '../domain/delivery.ts'
-import type { SignedEnvironment } from '../domain/keys.ts'
+import { toStored, type Environment } from '../domain/environment.ts'
 import * as schema from '../domain/schema.ts'
 
 /**
@@ -16,7 +16,7 @@ import * as schema from '../domain/schema.ts'
  * keys is stored with the first one, or with the first live one: distinct() decides among deliveries that arrive
  * together, and `takesOver` between a stored one and one that arrives later.
  */
-const outranks = (key: SignedEnvironment, other: SignedEnvironment) => key === 'live' && other !== 'live'
+const outranks = (key: Environment | undefined, other: Environment | undefined) => key === 'live' && other !== 'live'
 const outranksInSql = (key: SQL, other: SQL) => sql`(${key} = 'live' and ${other} <> 'live')`
 
 /** Returns each delivery once, with the key that stands, sorted by id, so that two statements cannot deadlock. */
@@ -87,7 +87,7 @@ function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['cla
     request_id: row.requestId,
     status: row.status,
     key_name: row.keyName,
-    environment: row.environment,
+    environment: toStored(row.environment),
     signed_at: row.signedAt.getTime() / 1000,
     received_at: row.receivedAt.getTime() / 1000,
     headers: row.headers,
@@ -155,7 +155,11 @@ const takesOver = sql`(d.environment <> again.environment and case
  * undecided. So does one that was deleted or changed meanwhile.
  */
 function takingOverKeys(rows: readonly Delivery[], now: SQL): SQL {
-  const items = rows.map(({ id, keyName, environment }) => ({ id, key_name: keyName, environment }))
+  const items = rows.map(({ id, keyName, environment }) => ({
+    id,
+    key_name: keyName,
+    environment: toStored(environment),
+  }))
   return sql`
     with ${durable},
     again as (

@@ -7,7 +7,7 @@ import { inTurns } from '../../platform/http/turns.ts'
 import { createLineBudget, type LineBudget } from '../../platform/line-budget.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { deliveryId, largeBodyBytes, toDelivery, type Delivery } from '../domain/delivery.ts'
-import { signedEnvironment, type Keys } from '../domain/keys.ts'
+import { environmentOfKey, type Keys } from '../domain/keys.ts'
 import { maxInteger } from '../domain/limits.ts'
 import {
   atOnce,
@@ -176,7 +176,7 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
     if (typeof traceparent === 'string') arrival.traceparent = traceparent
 
     const id = (row.delivery_id ??= idOf())
-    const environment = signedEnvironment(keys, keyName)
+    const environment = environmentOfKey(keys, keyName)
     const received = { receivedAt: row.arrived_at, headers: keptHeaders(req, source), body }
     const delivery = toDelivery({ source, id, webhookId, keyName, environment, timestampSeconds, ...received })
     row.request_id = delivery.requestId

@@ -1,6 +1,7 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { retryConflicts } from '../../platform/postgres/errors.ts'
+import { toSandbox } from '../domain/environment.ts'
 import { afterHint } from '../domain/poll-schedule.ts'
 import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
@@ -22,7 +23,6 @@ export async function applyHint(deps: LandingDeps, delivery: StoredDelivery, { j
   const { db, time } = deps
   const { sourceName, keyName } = delivery
   const { requestId, externalId } = requestIdOf(sourceName, jobId)
-  const sandbox = delivery.environment === 'unknown' ? null : delivery.environment === 'sandbox'
   const now = time()
   await retryConflicts(() =>
     db.execute(sql`
@@ -31,8 +31,8 @@ export async function applyHint(deps: LandingDeps, delivery: StoredDelivery, { j
     tracked as (
       insert into mediadock.requests as r (request_id, source_name, external_id, key_name, key_source, sandbox,
         tracked_at, next_poll_at)
-      select ${requestId}::uuid, ${sourceName}, ${externalId}, ${keyName}, 'landed', ${sandbox}::boolean, ${now},
-        case when ${poll}::boolean then ${now} end
+      select ${requestId}::uuid, ${sourceName}, ${externalId}, ${keyName}, 'landed',
+        ${toSandbox(delivery.environment)}::boolean, ${now}, case when ${poll}::boolean then ${now} end
       from dequeued
       on conflict (request_id) do update set
         ${poll ? afterHint(now) : sql`source_name = ${r.source_name}`}

@@ -7,6 +7,7 @@ import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
+import { fromStored } from '../domain/environment.ts'
 import type { ParkReason } from '../domain/report.ts'
 import * as schema from '../domain/schema.ts'
 import { pathHeader, pathIn } from '../domain/webhook-path.ts'
@@ -96,7 +97,7 @@ export async function claim(
     webhookId: row.webhook_id,
     sourceName: row.source_name,
     keyName: row.key_name,
-    environment: row.environment,
+    environment: fromStored(row.environment),
     receivedAt: row.received_at === null ? undefined : new Date(row.received_at),
     traceparent: row.traceparent ?? undefined,
     idempotencyKey: row.path === null ? undefined : pathIn({ [pathHeader]: row.path }).idempotencyKey,

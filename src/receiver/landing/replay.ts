@@ -5,7 +5,8 @@ import { databaseErrorOf, one, retryConflicts } from '../../platform/postgres/er
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { isTried, tried } from '../../platform/postgres/tried.ts'
 import { parseBody } from '../domain/delivery.ts'
-import { environmentsOf, sourceOf } from '../domain/keys.ts'
+import { fromStored } from '../domain/environment.ts'
+import { keyNamesByEnvironment, sourceOf } from '../domain/keys.ts'
 import { pollIncomplete } from '../domain/poll-schedule.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -53,7 +54,7 @@ export async function replayDelivery(
   for (let tries = 1; ; tries += 1) {
     const change = await landExplained(deps.db, report, {
       now: deps.time(),
-      environments: environmentsOf(deps.keys()),
+      keyNames: keyNamesByEnvironment(deps.keys()),
       dryRun,
     })
     // A row may appear between reading and writing. The next try sees it.
@@ -87,7 +88,14 @@ async function load(db: Database, id: string) {
     })
     .from(d)
     .where(eq(d.id, id))
-  return row && { ...row, idempotencyKey: pathIn(row.headers).idempotencyKey, claims: undefined }
+  return (
+    row && {
+      ...row,
+      environment: fromStored(row.environment),
+      idempotencyKey: pathIn(row.headers).idempotencyKey,
+      claims: undefined,
+    }
+  )
 }
 
 /** SQL: the values that the view `results` makes from the row `w` of `written`, which has ended, and its media. */

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import { deliveryIdRange } from '../domain/delivery.ts'
-import type { Environment } from '../domain/keys.ts'
+import type { Environment } from '../domain/environment.ts'
 import { cutTo, isTime, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
 import { outputOfItem, type MediaItem, type Report } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
@@ -64,7 +64,7 @@ export function deliveredReport(
     via: claims === undefined ? 'replay' : 'delivery',
     source_name: sourceName,
     key_name: keyName,
-    environment: environment === 'unknown' ? undefined : environment,
+    environment,
     delivery_id: deliveryId,
     claims,
     webhook_first_id: first,

@@ -1,3 +1,7 @@
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { environmentIn } from '../domain/environment.ts'
+import { textOf } from './parts-sql.ts'
+
 /*
  * The rules that decide which webhook or result ends a request, for both landing statements. The short statement judges
  * only the first end of a request, and writes it where the ruling is `landed`. Mismatches are left to the whole one.
@@ -12,13 +16,13 @@
  * request id, but must not replace what a live key signed.
  */
 
-/** SQL: the environment that a column `sandbox` records. */
-const environmentIn = (sandbox: string) => `case ${sandbox} when true then 'sandbox' when false then 'live' end`
+const ofSandbox = textOf(environmentIn(sql`sandbox`))
+const ofResult = textOf(environmentIn(sql`coalesce(signed_sandbox, sandbox)`))
 
 /**
- * The row `r` of the request as it stands. `version` changes with each write of the row. `key_is_tracked`: not only a
- * signature named the key; also true of a row without a key. An environment is 'live', 'sandbox', or null where it is
- * unknown:
+ * The row `r` of the request as it stands. `version` changes with each write of the row. `landing_named_key`: only
+ * a landing or a hint has named the key. Otherwise tracking did, or the row has no key. An environment is 'live',
+ * 'sandbox', or null where it is unknown:
  *
  *   key_environment      of the key in the row, as it is configured now
  *   result_environment   of the key that signed or fetched the result in the row
@@ -38,14 +42,14 @@ const environmentIn = (sandbox: string) => `case ${sandbox} when true then 'sand
  */
 export const row = `
         select request_id, source_name, status, landed_at, confirmed_at, next_poll_at, poll_leased_until, cost, source,
-          key_name, key_source, key_source is distinct from 'landed' as key_is_tracked, sandbox, xmin::text as version,
+          key_name, key_source, key_source is not distinct from 'landed' as landing_named_key, sandbox, xmin::text as version,
           :key_environment as key_environment,
-          case when landed_at is not null then ${environmentIn('coalesce(signed_sandbox, sandbox)')} end
+          case when landed_at is not null then ${ofResult} end
             as result_environment,
           case
-            when confirmed_at is not null then ${environmentIn('sandbox')}
+            when confirmed_at is not null then ${ofSandbox}
             when sandbox is not null and (landed_at is null or signed_sandbox is not null)
-              then ${environmentIn('sandbox')}
+              then ${ofSandbox}
             when key_source is distinct from 'landed' then :key_environment end as request_environment
         from mediadock.requests`
 
@@ -74,9 +78,9 @@ const conditions = (rowChanged: string) => `lateral (select
           -- For the row to write.
           (item.environment <> coalesce(r.result_environment, r.request_environment)) is true as changes_environment,
           r.key_name is null or item.environment <> coalesce(r.key_environment,
-            case when not r.key_is_tracked then r.result_environment end) as replaces_key,
+            case when r.landing_named_key then r.result_environment end) as replaces_key,
           r.next_poll_at <= :now and r.poll_leased_until <= :now as poll_is_due,
-          r.key_is_tracked and r.key_environment is not null and r.key_name <> item.key_name as not_the_tracked_key,
+          not r.landing_named_key and r.key_environment is not null and r.key_name <> item.key_name as not_the_tracked_key,
           item.environment is distinct from 'live' and r.request_environment is null as no_live_key
         ) as c`
 
@@ -131,7 +135,7 @@ export const verdict = ({ rowChanged, from, where = 'true' }: { rowChanged: stri
           -- An unconfirmed end needs the provider's word at once.
           when changes_environment or poll_is_due or not_the_tracked_key or no_live_key then :now
           -- A hint made the row. Its poll may be under way, and may end without an answer.
-          when no_end_yet and not r.key_is_tracked then r.next_poll_at end as next_poll_at,
+          when no_end_yet and r.landing_named_key then r.next_poll_at end as next_poll_at,
         r.version, r.status as old_status, r.landed_at as old_landed_at, r.confirmed_at as old_confirmed_at
       from ${from}, ${conditions(rowChanged)}
       where ${where}

@@ -3,7 +3,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { NoAnswerError, retryConflicts } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
-import type { Environments } from '../domain/keys.ts'
+import type { KeyNamesByEnvironment } from '../domain/keys.ts'
 import { everyNotification } from './parts-sql.ts'
 import type { ReportToLand } from './report-to-land.ts'
 import { short } from './short-sql.ts'
@@ -45,7 +45,7 @@ export const landingOutcomes = [
 export type LandingOutcome = (typeof landingOutcomes)[number]
 
 /** `now`: the time that replicas share (time.ts). `waitMs`: how long to wait for a locked row. */
-export type LandingAt = { now: SQL; environments: Environments; waitMs?: number | undefined }
+export type LandingAt = { now: SQL; keyNames: KeyNamesByEnvironment; waitMs?: number | undefined }
 
 type Answer = { request_id: string; outcome: LandingOutcome }
 /** By request. */
@@ -112,13 +112,13 @@ function mayBeOrdinary({ via, flags }: ReportToLand): boolean {
 function withValues(ctes: readonly string[]): (reports: readonly ReportToLand[], at: LandingAt) => SQL {
   const text = `with ${ctes.join(',')}`.replaceAll(/^ *--.*\n| +--.*$/gm, '')
   const pieces = text.split(/(?<!:)(:(?:landings|wait|limit|now|key_environment)\b)/)
-  return (reports, { now, environments, waitMs = landingLockWaitMs }) => {
+  return (reports, { now, keyNames, waitMs = landingLockWaitMs }) => {
     const values = new Map([
       [':landings', sql`${JSON.stringify(reports)}`],
       [':wait', sql`${`${waitMs}ms`}`],
       [':limit', atMost(reports.length)],
       [':now', now],
-      [':key_environment', todaysEnvironment(environments)],
+      [':key_environment', todaysEnvironment(keyNames)],
     ])
     return sql.join(pieces.map((piece) => values.get(piece) ?? sql.raw(piece)))
   }
@@ -129,6 +129,6 @@ export const wholeStatement = withValues(whole)
 const shortStatement = withValues(short)
 
 /** SQL: the environment of the key of a row, as it is configured now. */
-const todaysEnvironment = ({ live, sandbox }: Environments): SQL => sql`case
+const todaysEnvironment = ({ live, sandbox }: KeyNamesByEnvironment): SQL => sql`case
             when key_name = any(${sql.param([...live])}::text[]) then 'live'
             when key_name = any(${sql.param([...sandbox])}::text[]) then 'sandbox' end`

@@ -7,6 +7,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
+import { environmentIn, type Environment } from '../domain/environment.ts'
 import type { Keys } from '../domain/keys.ts'
 import { pollLease } from '../domain/poll-schedule.ts'
 import type { requests } from '../domain/schema.ts'
@@ -37,9 +38,10 @@ export type ClaimDeps = {
 
 type ClaimedRow = RowOf<
   typeof requests,
-  'request_id' | 'source_name' | 'external_id' | 'model' | 'key_name' | 'sandbox' | 'polls'
+  'request_id' | 'source_name' | 'external_id' | 'model' | 'key_name' | 'polls'
 > &
   HeldPoll & {
+    environment: Environment | null
     /** True if only a delivery signed by a sandbox key gave the environment, so it may be wrong. */
     only_sandbox_signed: boolean
     /** At the claim. */
@@ -256,7 +258,8 @@ async function claim({ db, time, leases }: ClaimDeps, due: SQL): Promise<Claimed
         -- gone back since. Otherwise this poll would count as held up by that outage again: see isHeldUp in due.ts.
         polled_at = greatest(${now}, (select max(recovered_at) from mediadock.call_budgets))
       from due where r.request_id = due.request_id
-      returning r.request_id, r.source_name, r.external_id, r.model, r.key_name, r.sandbox, r.polls,
+      returning r.request_id, r.source_name, r.external_id, r.model, r.key_name, r.polls,
+        ${environmentIn(sql`r.sandbox`)} as environment,
         r.poll_claims as claims, due.is_extra, due.place, r.doubt_poll_at,
         r.landed_at is null and coalesce(r.poll_outcome in ('not_found', 'not_found_yet'), false) as is_unknown,
         coalesce(r.key_source = 'landed' and coalesce(r.signed_sandbox, r.sandbox), false) as only_sandbox_signed,

@@ -5,6 +5,7 @@ import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { storableText } from '../../platform/storable-text.ts'
+import { toSandbox, type Environment } from '../domain/environment.ts'
 import { generations } from '../domain/generations-schema.ts'
 import { maxCounted } from '../domain/limits.ts'
 import { requests } from '../domain/schema.ts'
@@ -17,7 +18,7 @@ export type Intent = {
   model: string
   input: unknown
   keyName: string
-  sandbox?: boolean | undefined
+  environment?: Environment | undefined
   /** The source of the key: see storedName(). */
   sourceName?: string | null
   webhookUrl: string
@@ -59,15 +60,15 @@ export type Opened =
  */
 export async function open(
   db: Database,
-  { idempotencyKey, model, input, keyName, sandbox, sourceName = null, webhookUrl, metadata, now }: Intent,
+  { idempotencyKey, model, input, keyName, environment, sourceName = null, webhookUrl, metadata, now }: Intent,
 ): Promise<Opened> {
   const leaseEnd = later(now, leaseSeconds)
   const [ours] = await db.execute<Generation & { forgotten: boolean }>(sql`
     with ${durable}
     insert into mediadock.generations as g (idempotency_key, model, input, key_name, sandbox, source_name, webhook_url,
       metadata, created_at, next_attempt_at, attempts, in_doubt_from)
-    select ${idempotencyKey}::uuid, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${sandbox ?? null}::boolean,
-      ${sourceName}, ${webhookUrl}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
+    select ${idempotencyKey}::uuid, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName},
+      ${toSandbox(environment)}::boolean, ${sourceName}, ${webhookUrl}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
       ${now}, ${leaseEnd}, 1, 1
     from durable
     on conflict (idempotency_key) do update set
@@ -115,7 +116,6 @@ export async function submitted(
   { idempotency_key: idempotencyKey }: Generation,
   { requestId, externalId = null, cost, environment, now }: SubmittedAs,
 ): Promise<void> {
-  const sandbox = environment === undefined ? null : environment === 'sandbox'
   await db.execute(sql`
     with ended as (
       update mediadock.generations set state = 'submitted', request_id = ${requestId},
@@ -127,8 +127,8 @@ export async function submitted(
     tracked as (
       insert into mediadock.requests as r (request_id, source_name, external_id, model, key_name, key_source, sandbox,
         metadata, idempotency_key, tracked_at)
-      select ${requestId}::uuid, source_name, ${externalId}, model, key_name, 'tracked', ${sandbox}::boolean,
-        metadata, idempotency_key, ${now} from ended
+      select ${requestId}::uuid, source_name, ${externalId}, model, key_name, 'tracked',
+        ${toSandbox(environment)}::boolean, metadata, idempotency_key, ${now} from ended
       on conflict (request_id) ${joinTracked(now)}
       returning r.request_id, r.confirmed_at is null as open
     ),

@@ -2,7 +2,7 @@ import type { Logger } from '../../platform/logger.ts'
 import { faultOf } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import type { Keys } from '../domain/keys.ts'
+import { environmentOfKey, type Keys } from '../domain/keys.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import * as intents from './generations.ts'
 
@@ -22,7 +22,7 @@ export async function joinSubmit(
 ): Promise<void> {
   const generation = await intents.find(db, idempotencyKey)
   if (generation?.source_name !== sourceName || !['pending', 'expired'].includes(generation.state)) return
-  const environment = keys().byName.get(generation.key_name)?.environment
+  const environment = environmentOfKey(keys(), generation.key_name)
   try {
     await intents.submitted(db, generation, { ...ids, cost: undefined, environment, now: time() })
     const joined = { idempotency_key: idempotencyKey, request_id: ids.requestId }

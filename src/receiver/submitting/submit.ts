@@ -48,7 +48,7 @@ export function createSubmitter(deps: SubmitterDeps) {
       model: body.model,
       input: body.input,
       keyName: key.name,
-      sandbox: key.environment === undefined ? undefined : key.environment === 'sandbox',
+      environment: key.environment,
       sourceName: storedName(key.source),
       webhookUrl: webhookUrlOf(deps, key, idempotencyKey),
       metadata: body.metadata,

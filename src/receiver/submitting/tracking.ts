@@ -1,7 +1,7 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { claimsAnew } from '../../platform/postgres/lease.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
-import type { Environment } from '../domain/keys.ts'
+import type { Environment } from '../domain/environment.ts'
 import { afterTracking } from '../domain/poll-schedule.ts'
 
 export type TrackedBy = { environment: Environment | undefined; now: SQL }

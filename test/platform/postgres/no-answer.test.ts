@@ -53,7 +53,7 @@ const origin = {
   environment: 'live' as const,
 }
 const landing = reportToLand(reportOf({ request_id: id, status: 'CANCELED' }), origin, undefined)
-const at = { now: sharedNow, environments: { live: [], sandbox: [] } }
+const at = { now: sharedNow, keyNames: { live: [], sandbox: [] } }
 const scope = { accountId: 'a', environment: 'live' as const, key: id }
 
 it.each<[string, (db: Database, url: string) => Promise<unknown>]>([

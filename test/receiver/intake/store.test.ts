@@ -2,16 +2,22 @@ import { randomUUID } from 'node:crypto'
 import { expect, it, onTestFinished } from 'vitest'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../../src/receiver/domain/delivery.ts'
+import { fromStored } from '../../../src/receiver/domain/environment.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { defaultSource } from '../../support/receiver.ts'
 
-function newDelivery(environment: Delivery['environment']): Delivery {
+function newDelivery(environment: 'live' | 'sandbox' | 'unknown'): Delivery {
   const webhookId = randomUUID()
   const body = Buffer.from(
     JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: 'x', message: 'y' } }),
   )
-  const signed = { keyName: environment, environment, timestampSeconds: 1_800_000_000, receivedAt: new Date() }
+  const signed = {
+    keyName: environment,
+    environment: fromStored(environment),
+    timestampSeconds: 1_800_000_000,
+    receivedAt: new Date(),
+  }
   return toDelivery({ source: defaultSource, id: deliveryId(webhookId, body), webhookId, ...signed, headers: {}, body })
 }
 
@@ -33,7 +39,9 @@ it('takes over the key that signs again: any other after a key_mismatch, a live 
         const takesOver =
           before !== after &&
           (parking === 'key_mismatch' || (after === 'live' && (parking === null || parking === 'landing_failed')))
-        const answers = await storeDeliveries(db, [{ ...delivery, keyName: `second ${after}`, environment: after }])
+        const answers = await storeDeliveries(db, [
+          { ...delivery, keyName: `second ${after}`, environment: fromStored(after) },
+        ])
         expect([parking, before, after, ...answers.values()]).toEqual([
           parking,
           before,

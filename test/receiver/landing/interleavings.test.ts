@@ -8,7 +8,8 @@ import { createPool, type Database, type Pool } from '../../../src/platform/post
 import { postgresTime, timeOf } from '../../../src/platform/postgres/time.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { deliveryId, deliveryIdRange, parseBody, toDelivery } from '../../../src/receiver/domain/delivery.ts'
-import { environmentsOf, type Environment } from '../../../src/receiver/domain/keys.ts'
+import type { Environment } from '../../../src/receiver/domain/environment.ts'
+import { keyNamesByEnvironment } from '../../../src/receiver/domain/keys.ts'
 import { createFetcher, type Fetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
@@ -34,7 +35,7 @@ import { claiming } from '../../support/worker.ts'
  */
 
 const keys = keysOf(liveKey, sandboxKey)
-const environments = environmentsOf(keys)
+const keyNames = keyNamesByEnvironment(keys)
 const rounds = long ? 1000 : 10
 const batchRounds = long ? 100 : 10
 const abreast = 5
@@ -108,7 +109,7 @@ async function webhook({
     id,
     webhookId,
     keyName,
-    environment: environment ?? 'unknown',
+    environment,
     timestampSeconds: Math.floor(now.getTime() / 1000),
     receivedAt: now,
     headers: {},
@@ -135,7 +136,7 @@ async function webhook({
 
 function landOne(db: Database, landing: ReportToLand): Promise<unknown> {
   // On a slow machine the other transaction may take longer than a landing would wait.
-  return landOrThrow(db, [landing], { now: postgresTime(), environments, waitMs: 30_000 })
+  return landOrThrow(db, [landing], { now: postgresTime(), keyNames, waitMs: 30_000 })
 }
 
 /** The reconciler, stopped with the provider's answer in its hand. */
@@ -515,7 +516,7 @@ async function bothEnvironments(requestId: string): Promise<[Act, Act]> {
 }
 
 tried(
-  'keys of both environments before anybody tracked: the live one stands, the sandbox one is flagged, and the request is polled at once',
+  'keys of both keyNames before anybody tracked: the live one stands, the sandbox one is flagged, and the request is polled at once',
   {
     make: async (round) => {
       const requestId = randomUUID()

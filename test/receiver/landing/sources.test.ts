@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../../src/receiver/domain/delivery.ts'
-import { environmentsOf, type Keys } from '../../../src/receiver/domain/keys.ts'
+import { keyNamesByEnvironment, type Keys } from '../../../src/receiver/domain/keys.ts'
 import type { Report } from '../../../src/receiver/domain/report.ts'
 import { requestIdOf } from '../../../src/receiver/domain/request-id.ts'
 import { storedName, type Source } from '../../../src/receiver/domain/source.ts'
@@ -260,7 +260,10 @@ it.each<[string, { from: string[]; to: string[]; cost?: number; outcome: string 
     }
     const origin = { source_name: 'engine', key_name: 'engine-key', environment: 'live' } as const
     const landing = reportToLand(report, { ...origin, via: fetched ? 'poll' : 'delivery' }, undefined)
-    const outcomes = await landOrThrow(pool.db, [landing], { now: postgresTime(), environments: environmentsOf(keys) })
+    const outcomes = await landOrThrow(pool.db, [landing], {
+      now: postgresTime(),
+      keyNames: keyNamesByEnvironment(keys),
+    })
     return outcomes.get(jobId)
   }
   expect(await landLinks(false, one.from)).toBe('landed')

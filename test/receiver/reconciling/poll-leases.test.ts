@@ -99,8 +99,8 @@ describe('the lease of a poll', () => {
       const report = reportOf(imageResult(requestId))
       const origin = { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' } as const
       const landing = { ...reportToLand(report, origin, undefined), media_complete: false }
-      const environments = { live: ['live'], sandbox: ['sandbox'] }
-      await landOrThrow(deps.db, [landing], { now: deps.time(), environments })
+      const keyNames = { live: ['live'], sandbox: ['sandbox'] }
+      await landOrThrow(deps.db, [landing], { now: deps.time(), keyNames })
     },
     'a hint says that it may have ended': async () => {
       const delivery = { deliveryId: randomUUID(), webhookId: randomUUID(), sourceName: null, keyName: 'live' }

@@ -71,7 +71,7 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
       expect(landing.media_complete).toBe(false)
       await landOrThrow(deps.db, [landing], {
         now: deps.time(),
-        environments: { live: ['live'], sandbox: ['sandbox'] },
+        keyNames: { live: ['live'], sandbox: ['sandbox'] },
       })
       // The first poll is due with the landing.
       expect(await pauseOf(requestId)).toBe(0)

@@ -1,5 +1,5 @@
 import { verifyInSteps, type Secret } from '../../../wire/signature.ts'
-import type { Environment } from '../../domain/keys.ts'
+import type { Environment } from '../../domain/environment.ts'
 import type { SourceKind, SourceVerification, Steps, Webhook } from '../../domain/source.ts'
 import { idIn, readHeaders, textSecrets } from '../signatures.ts'
 import { fetchResult } from './result.ts'
