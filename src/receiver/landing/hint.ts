@@ -7,8 +7,8 @@ import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
 import type { LandingDeps } from './landing-deps.ts'
+import { lockWait } from './parts-sql.ts'
 import type { StoredDelivery } from './report-to-land.ts'
-import { landingLockWaitMs } from './two-statements.ts'
 import { hasTooManyParked } from './whole-sql.ts'
 
 const r = columnsOf(schema.requests, 'r')
@@ -26,7 +26,7 @@ export async function applyHint(deps: LandingDeps, delivery: StoredDelivery, { j
   const now = time()
   await retryConflicts(() =>
     db.execute(sql`
-    with lock_wait as materialized (select set_config('lock_timeout', ${`${landingLockWaitMs}ms`}, true)),
+    with lock_wait as materialized (${lockWait()}),
     ${dequeue(delivery)},
     tracked as (
       insert into mediadock.requests as r (request_id, source_name, external_id, key_name, key_source, sandbox,

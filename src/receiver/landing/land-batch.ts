@@ -2,8 +2,9 @@ import { keyNamesByEnvironment } from '../domain/keys.ts'
 import { loggedTraceId } from '../domain/trace.ts'
 import type { DeliveryInFlight } from './in-flight.ts'
 import type { LandingDeps } from './landing-deps.ts'
+import { landingLockWaitMs } from './parts-sql.ts'
 import type { BatchDeps } from './returning.ts'
-import { landingLockWaitMs, landUntilFailure, type LandingOutcome } from './two-statements.ts'
+import { landUntilFailure, type LandingOutcome } from './two-statements.ts'
 
 /** `unlanded`: the deliveries that a failed statement has not landed. */
 export type Failed = {

@@ -14,9 +14,10 @@ import { pathIn } from '../domain/webhook-path.ts'
 import { joinSubmitOf } from './before-landing.ts'
 import { applyHint } from './hint.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { everyNotification } from './parts-sql.ts'
+import { everyNotification, type LandingAt } from './parts-sql.ts'
 import { deliveredReport, type ReportToLand } from './report-to-land.ts'
-import { landingOutcomes, wholeStatement, type LandingAt } from './two-statements.ts'
+import { landingOutcomes } from './two-statements.ts'
+import { wholeStatement } from './whole-sql.ts'
 
 const row = z.record(z.string(), z.unknown())
 const changeSchema = z.object({
@@ -30,9 +31,9 @@ const changeSchema = z.object({
 export type Change = z.infer<typeof changeSchema>
 
 /**
- * Processes a stored delivery again, and returns its changes; undefined for an unknown delivery. Landing it again changes
- * nothing that already stands. A dry run does the same, including triggers, and rolls it back, so its changes, or its
- * error, are those of a replay.
+ * Processes a stored delivery again, and returns its changes; undefined for an unknown delivery. Landing it again
+ * changes nothing that already stands. A dry run does the same, including triggers, and rolls it back, so its changes,
+ * or its error, are those of a replay.
  */
 export async function replayDelivery(
   deps: LandingDeps,

@@ -12,7 +12,7 @@ import type { Claimed } from './claimed.ts'
  */
 export type Via = 'delivery' | 'replay' | 'poll'
 
-/** Where a report comes from, and what its landing ends: the part of a ReportToLand that the report itself does not carry. */
+/** Where a report comes from, and which delivery leaves the inbox when it lands. */
 export type Origin = {
   via: Via
   /** The source whose report it is: see storedName(). */
@@ -27,7 +27,7 @@ export type Origin = {
   webhook_last_id?: string
 }
 
-/** A report with its origin: a row of `item` in the landing statements. It lands in the row of its request. */
+/** A report with its origin: a row of `report` in the landing statements. It lands in the row of its request. */
 export type ReportToLand = Origin & {
   request_id: string
   external_id: string | null

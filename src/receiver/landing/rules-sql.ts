@@ -1,6 +1,6 @@
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { environmentIn } from '../domain/environment.ts'
-import { textOf } from './parts-sql.ts'
+import type { KeyNamesByEnvironment } from '../domain/keys.ts'
 
 /*
  * The rules that decide which webhook or result ends a request, for both landing statements. The short statement judges
@@ -15,9 +15,6 @@ import { textOf } from './parts-sql.ts'
  * Without any, it is undecided. Then a live key outranks a sandbox key: the holder of a sandbox secret can sign any
  * request id, but must not replace what a live key signed.
  */
-
-const ofSandbox = textOf(environmentIn(sql`sandbox`))
-const ofResult = textOf(environmentIn(sql`coalesce(signed_sandbox, sandbox)`))
 
 /**
  * The row `r` of the request as it stands. `version` changes with each write of the row. `landing_named_key`: only
@@ -35,62 +32,71 @@ const ofResult = textOf(environmentIn(sql`coalesce(signed_sandbox, sandbox)`))
  *   tracked by the receiver              of the submitting key   null                  sandbox
  *   made by a hint                       of the signing key      null                  sandbox
  *   landed without sandbox before        of the signing key      null                  key_environment if a service
- *                                                                                      named the key, otherwise undecided
+ *                                                                                      named the key, or undecided
  *   landed with sandbox before           as before               of the signing key    sandbox
  *   landed first, then tracked           of the submitting key   of the signing key    sandbox
  *   confirmed                            of the fetching key     null                  sandbox
  */
-export const row = `
+export function requestRow({ live, sandbox }: KeyNamesByEnvironment): SQL {
+  const keyEnvironment = sql`case
+            when key_name = any(${sql.param([...live])}::text[]) then 'live'
+            when key_name = any(${sql.param([...sandbox])}::text[]) then 'sandbox' end`
+  const stored = environmentIn(sql`sandbox`)
+  return sql`
         select request_id, source_name, status, landed_at, confirmed_at, next_poll_at, poll_leased_until, cost, source,
-          key_name, key_source, key_source is not distinct from 'landed' as landing_named_key, sandbox, xmin::text as version,
-          :key_environment as key_environment,
-          case when landed_at is not null then ${ofResult} end
+          key_name, key_source, key_source is not distinct from 'landed' as landing_named_key, sandbox,
+          xmin::text as version, ${keyEnvironment} as key_environment,
+          case when landed_at is not null then ${environmentIn(sql`coalesce(signed_sandbox, sandbox)`)} end
             as result_environment,
           case
-            when confirmed_at is not null then ${ofSandbox}
-            when sandbox is not null and (landed_at is null or signed_sandbox is not null)
-              then ${ofSandbox}
-            when key_source is distinct from 'landed' then :key_environment end as request_environment
+            when confirmed_at is not null then ${stored}
+            when sandbox is not null and (landed_at is null or signed_sandbox is not null) then ${stored}
+            when key_source is distinct from 'landed' then ${keyEnvironment} end as request_environment
         from mediadock.requests`
+}
 
 /**
  * The conditions of the rules; null counts as false. They are asked in the order of the `case` below: `overrules`, for
  * example, says only that a voice is stronger. Webhooks of a wrong environment have been ruled out before it.
- * `item.environment` is that of the key that signed or fetched the landing.
+ * `report.environment` is that of the key that signed or fetched the report.
  */
-const conditions = (rowChanged: string) => `lateral (select
+const conditions = (rowChanged: SQL, now: SQL) => sql`lateral (select
           r.request_id is null as no_row,
           ${rowChanged} as row_changed,
-          r.source_name is distinct from item.source_name as other_source,
-          item.via <> 'poll' and item.environment <> r.request_environment as other_environment,
+          r.source_name is distinct from report.source_name as other_source,
+          report.via <> 'poll' and report.environment <> r.request_environment as other_environment,
           -- A key of unknown environment may not speak for a request whose environment is known. But (1) no webhook can
           -- change a confirmed request, and (2) the request's own key may speak for it, if its environment is unknown.
-          item.via <> 'poll' and item.environment is null and r.request_environment is not null
-            and r.confirmed_at is null and (r.key_name <> item.key_name or r.key_environment is not null)
+          report.via <> 'poll' and report.environment is null and r.request_environment is not null
+            and r.confirmed_at is null and (r.key_name <> report.key_name or r.key_environment is not null)
             as unproven_key,
           -- Only while the environment of the request is undecided. A known one decides: see other_environment.
-          item.via <> 'poll' and item.environment = 'sandbox' and r.result_environment = 'live'
+          report.via <> 'poll' and report.environment = 'sandbox' and r.result_environment = 'live'
             and r.request_environment is null as sandbox_after_live,
           r.landed_at is null as no_end_yet,
-          r.confirmed_at is null and (item.via = 'poll' or item.environment <> r.result_environment)
+          r.confirmed_at is null and (report.via = 'poll' or report.environment <> r.result_environment)
             as overrules,
-          r.status <> item.status as other_end,
+          r.status <> report.status as other_end,
           -- For the row to write.
-          (item.environment <> coalesce(r.result_environment, r.request_environment)) is true as changes_environment,
-          r.key_name is null or item.environment <> coalesce(r.key_environment,
+          (report.environment <> coalesce(r.result_environment, r.request_environment)) is true as changes_environment,
+          r.key_name is null or report.environment <> coalesce(r.key_environment,
             case when r.landing_named_key then r.result_environment end) as replaces_key,
-          r.next_poll_at <= :now and r.poll_leased_until <= :now as poll_is_due,
-          not r.landing_named_key and r.key_environment is not null and r.key_name <> item.key_name as not_the_tracked_key,
-          item.environment is distinct from 'live' and r.request_environment is null as no_live_key
+          r.next_poll_at <= ${now} and r.poll_leased_until <= ${now} as poll_is_due,
+          not r.landing_named_key and r.key_environment is not null and r.key_name <> report.key_name
+            as not_the_tracked_key,
+          report.environment is distinct from 'live' and r.request_environment is null as no_live_key
         ) as c`
+
+/** `from`: `report`, with the row of the request as `r`. `where`: the reports to judge. */
+type Judged = { rowChanged: SQL; from: SQL; where?: SQL; now: SQL }
 
 /**
  * The ruling, of which the first line that applies holds, and the row to write. `old_…` and `version` are of `r`.
  * `rowChanged`: the row of the request changed after the snapshot.
  *
  * The rulings by environment, for an unchanged row of the same source; the first line that applies holds. `undecided`:
- * nothing decides the environment of the request. `-`: the request has not ended. `as ends`: no_effect for the same end,
- * or contradiction.
+ * nothing decides the environment of the request. `-`: the request has not ended. `as ends`: no_effect for the same
+ * end, or contradiction.
  *
  *   landing            its result   the request       confirmed   ruling
  *   provider's result  any          any               no          landed
@@ -104,8 +110,8 @@ const conditions = (rowChanged: string) => `lateral (select
  *   sandbox webhook    live         sandbox           no          landed
  *   any webhook        any          any               any         as ends
  */
-export const verdict = ({ rowChanged, from, where = 'true' }: { rowChanged: string; from: string; where?: string }) => `
-    verdict as (
+export function verdictFrom({ rowChanged, from, where = sql`true`, now }: Judged): SQL {
+  return sql`
       select
         case
           when no_row then 'landed'                     -- there is nothing to contradict
@@ -118,25 +124,26 @@ export const verdict = ({ rowChanged, from, where = 'true' }: { rowChanged: stri
           when overrules then 'landed'                  -- the provider, or an environment that passed the rules above
           when other_end then 'contradiction'           -- states never go back
           else 'no_effect' end as ruling,               -- the same end again
-        item.request_id, item.source_name, item.external_id, item.status, item.model, item.output,
-        item.media_complete, item.error_code, item.error_message, item.created_at, item.completed_at, item.delivery_id,
-        item.claims, item.webhook_first_id, item.webhook_last_id, item.flags, item.environment, item.via,
-        item.media, changes_environment,
-        coalesce(item.cost, case when not changes_environment then r.cost end) as cost,
-        case when no_end_yet or other_end or changes_environment then case item.via when 'poll' then 'reconciler' else 'webhook' end
-          else r.source end as source,
-        case when replaces_key then item.key_name else r.key_name end as key_name,
+        report.request_id, report.source_name, report.external_id, report.status, report.model, report.output,
+        report.media_complete, report.error_code, report.error_message, report.created_at, report.completed_at,
+        report.delivery_id, report.claims, report.webhook_first_id, report.webhook_last_id, report.flags,
+        report.environment, report.via,
+        report.media, changes_environment,
+        coalesce(report.cost, case when not changes_environment then r.cost end) as cost,
+        case when no_end_yet or other_end or changes_environment
+          then case report.via when 'poll' then 'reconciler' else 'webhook' end else r.source end as source,
+        case when replaces_key then report.key_name else r.key_name end as key_name,
         case when replaces_key then 'landed' else r.key_source end as key_source,
-        coalesce(coalesce(item.environment, r.request_environment) = 'sandbox', r.sandbox) as sandbox,
-        case when item.via = 'poll' then :now end as confirmed_at,
+        coalesce(coalesce(report.environment, r.request_environment) = 'sandbox', r.sandbox) as sandbox,
+        case when report.via = 'poll' then ${now} end as confirmed_at,
         case
-          when not item.media_complete then :now
-          when item.via = 'poll' then null
+          when not report.media_complete then ${now}
+          when report.via = 'poll' then null
           -- An unconfirmed end needs the provider's word at once.
-          when changes_environment or poll_is_due or not_the_tracked_key or no_live_key then :now
+          when changes_environment or poll_is_due or not_the_tracked_key or no_live_key then ${now}
           -- A hint made the row. Its poll may be under way, and may end without an answer.
           when no_end_yet and r.landing_named_key then r.next_poll_at end as next_poll_at,
         r.version, r.status as old_status, r.landed_at as old_landed_at, r.confirmed_at as old_confirmed_at
-      from ${from}, ${conditions(rowChanged)}
-      where ${where}
-    )`
+      from ${from}, ${conditions(rowChanged, now)}
+      where ${where}`
+}

@@ -1,21 +1,16 @@
-import { atMost } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { NoAnswerError, retryConflicts } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
-import type { KeyNamesByEnvironment } from '../domain/keys.ts'
-import { everyNotification } from './parts-sql.ts'
+import { everyNotification, type LandingAt } from './parts-sql.ts'
 import type { ReportToLand } from './report-to-land.ts'
-import { short } from './short-sql.ts'
-import { whole } from './whole-sql.ts'
+import { shortStatement } from './short-sql.ts'
+import { wholeStatement } from './whole-sql.ts'
 
 /*
  * Runs the short statement (short-sql.ts) for ordinary deliveries, which are those that it can land, and the whole one
  * (whole-sql.ts) for all others. docs/decisions/two-statements.md lists the reasons.
  */
-
-/** How long a landing waits for a row that another transaction locks: much longer than a landing takes. */
-export const landingLockWaitMs = 500
 
 export const landingOutcomes = [
   'landed',
@@ -31,8 +26,9 @@ export const landingOutcomes = [
 /**
  * whole-sql.ts lists the effects of each outcome.
  *
- * - `landed`: the row became terminal or complete, or was overruled: see `verdict` of rules-sql.ts
- * - `agreed`: the provider's result confirms what readers have: see `outcomes`. It is confirmed; no change for readers
+ * - `landed`: the row became terminal or complete, or was overruled: see rules-sql.ts
+ * - `agreed`: the provider's result confirms what readers have: see `outcomes` of whole-sql.ts. It is confirmed, without
+ *   a change for readers
  * - `no_effect`: the request has ended in this state already; the content is not compared. Also for a replay of a
  *   delivery with a key mismatch, once the request is confirmed
  * - `contradiction`: another terminal state stands. The delivery is flagged, and the end of the row stays
@@ -43,9 +39,6 @@ export const landingOutcomes = [
  * - `raced`: the row appeared or changed at the same moment. The result was not written; try again
  */
 export type LandingOutcome = (typeof landingOutcomes)[number]
-
-/** `now`: the time that replicas share (time.ts). `waitMs`: how long to wait for a locked row. */
-export type LandingAt = { now: SQL; keyNames: KeyNamesByEnvironment; waitMs?: number | undefined }
 
 type Answer = { request_id: string; outcome: LandingOutcome }
 /** By request. */
@@ -104,31 +97,3 @@ async function run(db: Database, reports: readonly ReportToLand[], ctes: SQL): P
 function mayBeOrdinary({ via, flags }: ReportToLand): boolean {
   return via === 'delivery' && flags.length === 0
 }
-
-/**
- * Splits the text of a statement at its values, once. Putting it together anew for each batch would double what a
- * statement costs this process. The comments stay here.
- */
-function withValues(ctes: readonly string[]): (reports: readonly ReportToLand[], at: LandingAt) => SQL {
-  const text = `with ${ctes.join(',')}`.replaceAll(/^ *--.*\n| +--.*$/gm, '')
-  const pieces = text.split(/(?<!:)(:(?:landings|wait|limit|now|key_environment)\b)/)
-  return (reports, { now, keyNames, waitMs = landingLockWaitMs }) => {
-    const values = new Map([
-      [':landings', sql`${JSON.stringify(reports)}`],
-      [':wait', sql`${`${waitMs}ms`}`],
-      [':limit', atMost(reports.length)],
-      [':now', now],
-      [':key_environment', todaysEnvironment(keyNames)],
-    ])
-    return sql.join(pieces.map((piece) => values.get(piece) ?? sql.raw(piece)))
-  }
-}
-
-/** The WITH of the whole statement. A reader of `outcomes` must add `everyNotification`. */
-export const wholeStatement = withValues(whole)
-const shortStatement = withValues(short)
-
-/** SQL: the environment of the key of a row, as it is configured now. */
-const todaysEnvironment = ({ live, sandbox }: KeyNamesByEnvironment): SQL => sql`case
-            when key_name = any(${sql.param([...live])}::text[]) then 'live'
-            when key_name = any(${sql.param([...sandbox])}::text[]) then 'sandbox' end`

@@ -2,15 +2,28 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { deliveryStatuses, maxParkedForRequest } from '../domain/delivery.ts'
 import { askForExtraPoll } from '../domain/poll-schedule.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
-import { changed, dequeued, items, mediaWritten, medium, notified, replayDetail, textOf, written } from './parts-sql.ts'
-import { row, verdict } from './rules-sql.ts'
+import {
+  changed,
+  dequeued,
+  lockWait,
+  mediaWritten,
+  medium,
+  notified,
+  replayDetail,
+  report,
+  written,
+  type LandingAt,
+} from './parts-sql.ts'
+import type { ReportToLand } from './report-to-land.ts'
+import { requestRow, verdictFrom } from './rules-sql.ts'
 
 /*
  * The whole statement, which lands every delivery that the short one does not, and the results of the provider.
- * parts-sql.ts explains the parts that both statements have, the values (`:now`) and why rows are selected by arrays of
- * one. Parts of this statement alone:
+ * parts-sql.ts explains the parts that both statements have, and why rows are selected by arrays of one. Parts of this
+ * statement alone:
  *
- *   locked         the rows of the requests, which `verdict` judges in their newest version; `seen` has the earlier one
+ *   seen           the versions of the rows of the requests, as the snapshot shows them
+ *   locked         the rows of the requests, which `verdict` judges in their newest version
  *   media_removed  the media that a written request no longer has
  *   only_judged    a new version of each unconfirmed row that is only judged
  *   due_again      the deliveries that raced, which stay in the inbox
@@ -22,7 +35,7 @@ import { row, verdict } from './rules-sql.ts'
  * row too, while the row is unconfirmed. Exceptions are a delivery of another source and a `discarded` one.
  *
  * The effects of each outcome on the row of the request, the delivery and its place in the inbox, and readers. Flags:
- * each delivery gets those that its landing carries, and `id_reused` if an earlier one has its webhook id.
+ * each delivery gets those that its report carries, and `id_reused` if an earlier one has its webhook id.
  *
  *   outcome           row           delivery   inbox         flag of this name   attempt   extra poll   feed, NOTIFY
  *   landed            written       kept       deleted       -                   (1)       (2)          yes
@@ -43,20 +56,43 @@ import { row, verdict } from './rules-sql.ts'
  * see `flagChanges`.
  */
 
-/** Outcomes that park the delivery. */
-const parking = `'key_mismatch', 'source_mismatch'`
-/** Outcomes that do not set the flags of the landing. */
-const unflagged = `'raced', 'discarded'`
-/** Outcomes that give an unconfirmed row a new version and leave its result. */
-const judging = `'contradiction', 'key_mismatch', 'no_effect'`
+/** The WITH of the whole statement. A reader of `outcomes` must add `everyNotification`. */
+export const wholeStatement = (reports: readonly ReportToLand[], at: LandingAt): SQL => sql`with
+    lock_wait as materialized (${lockWait(at.waitMs)}),
+    report as (${report(reports)}),
+    seen as (${seen}),
+    locked as (${locked(at)}),
+    verdict as (${verdict(at)}),
+    written as (${written(at.now)}),
+    media_written as (${mediaWritten}),
+    media_removed as (${mediaRemoved}),
+    outcomes as (${outcomes}),
+    only_judged as (${onlyJudged(at.now)}),
+    dequeued as (${dequeued}),
+    due_again as (${dueAgain(at.now)}),
+    attempted as (${attempted(at.now)}),
+    discarded as (${discarded}),
+    flag_changes as (${flagChanges}),
+    flagged as (${flagged}),
+    changed as (${changed(at.now)}),
+    notified as (${notified})`
 
-/** The output that the view `results` makes of the media that the landing carries. */
-const outputOfMedia = textOf(outputOfRow(sql.raw(`jsonb_to_recordset(verdict.media) as ${medium}`)))
+/** Outcomes that park the delivery. */
+const parking = sql`'key_mismatch', 'source_mismatch'`
+/** Outcomes that do not set the flags of the report. */
+const unflagged = sql`'raced', 'discarded'`
+/** Outcomes that give an unconfirmed row a new version and leave its result. */
+const judging = sql`'contradiction', 'key_mismatch', 'no_effect'`
+
+/** The output that the view `results` makes of the media that the report carries. */
+const outputOfMedia = outputOfRow(sql`jsonb_to_recordset(verdict.media) as ${medium}`)
 
 /** The end of a request for each status of a delivery, as the branches of a CASE. */
-const endOfStatus = Object.entries(deliveryStatuses)
-  .map(([end, status]) => `when '${status}' then '${end}'`)
-  .join(' ')
+const endOfStatus = sql.raw(
+  Object.entries(deliveryStatuses)
+    .map(([end, status]) => `when '${status}' then '${end}'`)
+    .join(' '),
+)
 
 const most = sql.raw(String(maxParkedForRequest))
 
@@ -67,37 +103,32 @@ export const hasTooManyParked = (requestId: SQL, reason: SQL, deliveryId: SQL): 
               where d.request_id = ${requestId} and d.parked_reason = ${reason} and d.id <> ${deliveryId}
               limit ${most}) as parked)`
 
-const isOneTooMany = textOf(
-  hasTooManyParked(sql.raw('verdict.request_id'), sql.raw('verdict.ruling'), sql.raw('verdict.delivery_id')),
-)
+const isOneTooMany = hasTooManyParked(sql`verdict.request_id`, sql`verdict.ruling`, sql`verdict.delivery_id`)
 
-/**
- * The rows of requests, locked. They may be newer than the snapshot, which shows `seen`. Rows are locked in one order:
- * two statements may wait for one another, but never deadlock.
- */
-const lockedRows = `
-    seen as (
+/** Rows that are locked may be newer than the snapshot, which shows these versions. */
+const seen = sql`
       select request_id, xmin::text as version from mediadock.requests
-      where request_id = any(array(select request_id from item))
-    ),
-    locked as (${row}
-        where request_id = any(array(select request_id from item)) order by request_id for update
-    )`
+      where request_id = any(array(select request_id from report))`
 
-const verdictOfLocked = verdict({
-  rowChanged: 'r.version is distinct from seen.version',
-  from: 'item left join locked as r using (request_id) left join seen using (request_id)',
-})
+/** Locks the rows in one order: two statements may wait for one another, but never deadlock. */
+const locked = ({ keyNames }: LandingAt) => sql`${requestRow(keyNames)}
+        where request_id = any(array(select request_id from report)) order by request_id for update`
+
+const verdict = ({ now }: LandingAt) =>
+  verdictFrom({
+    rowChanged: sql`r.version is distinct from seen.version`,
+    from: sql`report left join locked as r using (request_id) left join seen using (request_id)`,
+    now,
+  })
 
 /**
  * The outcome, and what later parts need. `status`: the one that stands now. `is_confirmed`: the provider has confirmed
- * it. `concerns_all`: the landing concerns all deliveries of the request. Otherwise the flags of the others stay as
+ * it. `concerns_all`: the report concerns all deliveries of the request. Otherwise the flags of the others stay as
  * their own landings set them.
  */
-const outcomes = `
-    outcomes as (
-      select verdict.request_id, verdict.via, verdict.delivery_id, verdict.claims, verdict.old_landed_at, verdict.source_name,
-        verdict.environment, verdict.webhook_first_id, verdict.webhook_last_id, verdict.flags,
+const outcomes = sql`
+      select verdict.request_id, verdict.via, verdict.delivery_id, verdict.claims, verdict.old_landed_at,
+        verdict.source_name, verdict.environment, verdict.webhook_first_id, verdict.webhook_last_id, verdict.flags,
         verdict.changes_environment,
         case
           when verdict.ruling = 'landed' and written.request_id is null then 'raced'
@@ -119,78 +150,67 @@ const outcomes = `
             and ${isOneTooMany} then 'discarded'
           else verdict.ruling end as outcome,
         coalesce(written.status, verdict.old_status) as status,
-        verdict.old_confirmed_at is not null or (verdict.via = 'poll' and written.request_id is not null) as is_confirmed,
+        verdict.old_confirmed_at is not null or (verdict.via = 'poll' and written.request_id is not null)
+          as is_confirmed,
         written.request_id is not null and (verdict.via = 'poll' or verdict.changes_environment
           or written.status is distinct from verdict.old_status) as concerns_all
-      from verdict left join written using (request_id)
-    )`
+      from verdict left join written using (request_id)`
 
 /** Media that a written request no longer has. */
-const mediaRemoved = `
-    media_removed as (
-      delete from mediadock.media m using written join item using (request_id)
+const mediaRemoved = sql`
+      delete from mediadock.media m using written join report using (request_id)
       where m.request_id = any(array[written.request_id]) and not exists (
-        select from jsonb_to_recordset(item.media) as ${medium} where o.kind = m.kind and o.position = m.position)
-      returning m.kind, m.position, m.url
-    )`
+        select from jsonb_to_recordset(report.media) as ${medium} where o.kind = m.kind and o.position = m.position)
+      returning m.kind, m.position, m.url`
 
 /**
  * An unconfirmed row that was only judged gets a new version. A contradiction or key mismatch also schedules an extra
  * poll, which decides it. The other polls stay.
  */
-const onlyJudged = `
-    only_judged as (
+const onlyJudged = (now: SQL) => sql`
       update mediadock.requests r
-      set ${textOf(askForExtraPoll(sql.raw(':now'), sql.raw("outcomes.outcome <> 'no_effect'")))}
+      set ${askForExtraPoll(now, sql`outcomes.outcome <> 'no_effect'`)}
       from outcomes
       where r.request_id = any(array[outcomes.request_id]) and r.confirmed_at is null
-        and outcomes.outcome in (${judging})
-    )`
+        and outcomes.outcome in (${judging})`
 
 /** A raced delivery is due at once. Its claim stays for the next tries of this process: see postgres/lease.ts. */
-const dueAgain = `
-    due_again as (
-      update mediadock.inbox i set due_at = :now from outcomes
+const dueAgain = (now: SQL) => sql`
+      update mediadock.inbox i set due_at = ${now} from outcomes
       where i.delivery_id = any(array[outcomes.delivery_id]) and i.claims = outcomes.claims
-        and outcomes.outcome = 'raced'
-    )`
+        and outcomes.outcome = 'raced'`
 
 /**
  * The attempt of each delivery, but for one that lands its request at its first claim. That of a replay shows whether
  * it ended a pending or parked delivery, or repeated an end.
  */
-const attempted = `
-    attempted as (
+const attempted = (now: SQL) => sql`
       insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
-      select delivery_id, :now, outcome,
+      select delivery_id, ${now}, outcome,
         ${replayDetail}, replay_id
       from dequeued where via = 'delivery' and outcome <> 'discarded'
         and (claims > 1 or outcome <> 'landed' or old_landed_at is not null)
       union all
-      select delivery_id, :now, outcome,
+      select delivery_id, ${now}, outcome,
         case when delivery_id in (select dequeued.delivery_id from dequeued)
           or (select d.parked_reason from mediadock.deliveries d
               where d.id = outcomes.delivery_id limit 1) is not null
           then 'replayed to its end' else 'replay' end, null
       from outcomes where via = 'replay' and outcome <> 'raced'
-      on conflict do nothing
-    )`
+      on conflict do nothing`
 
 /** Deliveries beyond the limit of parked ones. They get no row in `attempts`. */
-const discarded = `
-    discarded as (
+const discarded = sql`
       delete from mediadock.deliveries d using dequeued
-      where d.id = any(array[dequeued.delivery_id]) and dequeued.outcome = 'discarded'
-    )`
+      where d.id = any(array[dequeued.delivery_id]) and dequeued.outcome = 'discarded'`
 
 /**
- * One row per rule that applies to a delivery, of a landing or another one of its request. `adds`: a flag, or null.
+ * One row per rule that applies to a delivery, of a report or another one of its request. `adds`: a flag, or null.
  * `ends_contradiction` removes that flag. `parks`: why it is parked. `unparks` ends that. With `offset 0`, the planner
  * does not merge a look-up into a join.
  */
-const flagChanges = `
-    flag_changes as (
-      -- The flags that the landing carries.
+const flagChanges = sql`
+      -- The flags that the report carries.
       select delivery_id, jsonb_array_elements_text(flags) as adds, false as ends_contradiction, null::text as parks,
         false as unparks
       from outcomes where delivery_id is not null and outcome not in (${unflagged})
@@ -216,8 +236,9 @@ const flagChanges = `
       where outcomes.changes_environment and outcomes.outcome = 'landed' and d.environment in ('live', 'sandbox')
         and (d.environment <> outcomes.environment or d.parked_reason = 'key_mismatch')
       union all
-      -- An earlier delivery has the same webhook id. Order and limit make the planner read the range of ids: see
-      -- verdictAsSeen. Only 16 others are compared, so of more than 17 the first ones may stay without the flag.
+      -- An earlier delivery has the same webhook id. Order and limit make the planner read the range of ids: see the
+      -- verdict of short-sql.ts. Only 16 others are compared, so of more than 17 the first ones may stay without the
+      -- flag.
       select later.id, 'id_reused' as adds, false, null, false
       from outcomes, lateral (select * from mediadock.deliveries where id = outcomes.delivery_id offset 0) later
       where outcomes.outcome <> 'discarded' and exists (
@@ -229,7 +250,7 @@ const flagChanges = `
           and earlier.received_at <= later.received_at)
       union all
       -- A delivery that carried another end than the one that stands gets the flag. It loses the flag once the provider
-      -- has confirmed its end. Compares only the landing's own delivery, or, with concerns_all, all of its request.
+      -- has confirmed its end. Compares only the report's own delivery, or, with concerns_all, all of its request.
       select d.id, case when d.delivered <> outcomes.status then 'contradiction' end as adds,
         d.delivered = outcomes.status as ends_contradiction, null, false
       from outcomes, lateral (
@@ -245,12 +266,10 @@ const flagChanges = `
           and (parked_reason is null or id = outcomes.delivery_id
             or (outcomes.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
       where outcomes.outcome not in (${unflagged}, ${parking})
-        and (d.delivered <> outcomes.status or (outcomes.is_confirmed and 'contradiction' = any(d.flags)))
-    )`
+        and (d.delivered <> outcomes.status or (outcomes.is_confirmed and 'contradiction' = any(d.flags)))`
 
 /** Writes the changes to each delivery that they change. */
-const flagged = `
-    flagged as (
+const flagged = sql`
       update mediadock.deliveries d
       set flags = array(select distinct f from unnest(case when n.ends_contradiction
             then array_remove(d.flags, 'contradiction') else d.flags end || n.added) f order by f),
@@ -262,25 +281,4 @@ const flagged = `
       ) n
       where d.id = any(array[n.delivery_id])
         and (not d.flags @> n.added or (n.ends_contradiction and 'contradiction' = any(d.flags))
-          or d.parked_reason is distinct from coalesce(n.parks, case when not n.unparks then d.parked_reason end))
-    )`
-
-/** The WITH of the statement for every landing. A reader of `outcomes` must add `everyNotification`. */
-export const whole = [
-  items,
-  lockedRows,
-  verdictOfLocked,
-  written,
-  mediaWritten,
-  mediaRemoved,
-  outcomes,
-  onlyJudged,
-  dequeued,
-  dueAgain,
-  attempted,
-  discarded,
-  flagChanges,
-  flagged,
-  changed,
-  notified,
-]
+          or d.parked_reason is distinct from coalesce(n.parks, case when not n.unparks then d.parked_reason end))`
