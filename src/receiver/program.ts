@@ -15,7 +15,9 @@ import { openTraces } from './traces/traces.ts'
  *   source      an API whose webhooks come here: the default one, and those of SOURCES_FILE. Columns `source` mean
  *               something else: webhook or reconciler (requests), an address (quarantine, known_senders)
  *   inbox       the table of the deliveries to land
- *   land        to write the report of a delivery, or the result of a poll, into its request
+ *   report      the end of a request, as a delivery or the result of a poll carries it
+ *   hint        a webhook that names a job without its end
+ *   land        to write a report into its request
  *   landed      of a request: it has an end. Of a landing or a poll: it changed the request for readers
  *   confirmed   the provider's own result has shown that end. Until then, only a webhook has reported it
  *   park        to keep a delivery without landing it, until it is replayed or judged again
