@@ -2,7 +2,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { isUsable, type Keys } from '../domain/keys.ts'
 import { maxCounted } from '../domain/limits.ts'
-import { isHeldUp, isInQueue, isOldWithoutPollTime, strangers } from '../reconciling/due.ts'
+import { isHeldUp, isOverdueWithoutPollTime, isScheduledForKey, strangers } from '../reconciling/due.ts'
 import { callBudgets, completionsPerMinute } from './call-budgets.ts'
 
 export type Backlog = {
@@ -46,8 +46,8 @@ export async function readBacklog(
     from queue`)
   const withoutTime = await tx.execute<{ key_name: string; due: number }>(sql`
     select key_name, count(*)::int as due from (
-      select coalesce(key_name, '') as key_name from mediadock.requests
-      where ${isOldWithoutPollTime({ now, stuckAfterSeconds })} and ${isFree}
+      select coalesce(key_name, '') as key_name from mediadock.requests r
+      where ${isOverdueWithoutPollTime({ now, stuckAfterSeconds })} and ${isFree}
       order by tracked_at limit ${maxCounted + 1}) as found
     group by key_name`)
   // Runs claim these before their time, since the outage that held them up is over.
@@ -85,7 +85,7 @@ export async function readBacklog(
 /** SQL: counts the requests in `queue`, up to one more than `maxCounted`, which shows that there are more. */
 function countInQueue(condition: SQL, order: SQL): SQL {
   return sql`(select count(*)::int from (
-        select from mediadock.requests where ${isInQueue} and ${condition}
+        select from mediadock.requests where ${isScheduledForKey} and ${condition}
         order by ${order} limit ${maxCounted + 1}) as found)`
 }
 

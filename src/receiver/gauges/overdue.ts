@@ -1,13 +1,8 @@
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import type { PollOutcome } from '../domain/poll-endings.ts'
-import { stuckBefore, type StuckAfter } from '../reconciling/due.ts'
-
-/** SQL condition on the row `r`: the request has had no terminal state for too long. */
-export function isOverdue(when: StuckAfter): SQL {
-  return sql`(r.landed_at is null and r.tracked_at <= ${stuckBefore(when)})`
-}
+import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
 
 /** The most frequent outcome of the last polls of overdue requests. The outcome is null if they were never polled. */
 export type OverduePolls = { outcome: PollOutcome | null; detail: string | null; requests: number }

@@ -96,7 +96,7 @@ const pause = { baseMs: 30_000, capMs: 3_600_000 }
 /**
  * Estimates what the provider does with a webhook that failed here, by the schedule of the default source. The
  * schedules of other sources are not known here. Only attempts that arrive are visible. An attempt that is two dispatch
- * runs (60 s) overdue counts as made.
+ * runs (60 s) late counts as made.
  */
 export function giveUpClock(seen: { attempts: number; lastSeenAt: Date; now: Date }): GiveUpClock {
   let spent = Math.min(Math.max(1, seen.attempts), webhookAttempts)

@@ -1,19 +1,35 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { later } from '../../platform/postgres/time.ts'
+import type { Keys } from '../domain/keys.ts'
 
-/** The inputs of due and overdue: the present time, a literal for pages, and STUCK_AFTER_SECONDS. */
+/** The inputs of overdue: the present time, a literal for pages, and STUCK_AFTER_SECONDS. */
 export type StuckAfter = { now: Date | SQL; stuckAfterSeconds: number }
 
-export function stuckBefore({ now, stuckAfterSeconds }: StuckAfter): SQL {
-  return later(now instanceof Date ? sql`${now.toISOString()}::timestamptz` : now, -stuckAfterSeconds)
+/** SQL condition on a row `r` of `requests`: it is overdue, that is, it was tracked too long ago and has not ended. */
+export function isOverdue({ now, stuckAfterSeconds }: StuckAfter): SQL {
+  const at = now instanceof Date ? sql`${now.toISOString()}::timestamptz` : now
+  return sql`(r.landed_at is null and r.tracked_at <= ${later(at, -stuckAfterSeconds)})`
 }
 
 /**
- * SQL condition on a row of `requests`: the request has no time for a poll and should have ended, usually since it was
- * never polled. It matches the index requests_unended.
+ * SQL condition on a row `r` of `requests`: it is overdue and has no time for a poll, usually since it was never
+ * polled. It matches the index requests_unended.
  */
-export function isOldWithoutPollTime(when: StuckAfter): SQL {
-  return sql`(landed_at is null and next_poll_at is null and tracked_at <= ${stuckBefore(when)})`
+export function isOverdueWithoutPollTime(when: StuckAfter): SQL {
+  return sql`(${isOverdue(when)} and r.next_poll_at is null)`
+}
+
+/**
+ * Returns the poll queue of a request, by the name of its key. Requests without a key name and those of unknown keys,
+ * whose names are free to invent, share `''`. queueOfRow() is the same in SQL.
+ */
+export function queueOf(keys: Keys, keyName: string | null): string {
+  return keyName !== null && keys.byName.has(keyName) ? keyName : ''
+}
+
+/** SQL: the poll queue of a row of `requests`; `ours` is an array of the names of known keys. */
+export function queueOfRow(ours: SQL): SQL {
+  return sql`case when key_name = any(${ours}) then key_name else '' end`
 }
 
 /** Bounded, since services and senders can invent key names. */
@@ -53,8 +69,11 @@ export function pollQueues(keyNames: readonly string[]): SQL {
     )`
 }
 
-/** SQL condition on a row of `requests`: it has a time for its next poll, and is in `queue`. */
-export const isInQueue = sql`next_poll_at is not null and coalesce(key_name, '') = queue.key_name`
+/**
+ * SQL condition on a row of `requests`: it has a time for its next poll, and the key name of `queue`. It matches the
+ * index requests_by_key, so it finds rows of an unknown key by that name alone: see strangers().
+ */
+export const isScheduledForKey = sql`next_poll_at is not null and coalesce(key_name, '') = queue.key_name`
 
 /**
  * SQL condition on a row of `requests`: the last poll failed because of an outage of the key of `queue` that is over.

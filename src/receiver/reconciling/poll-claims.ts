@@ -11,7 +11,15 @@ import { environmentIn, type Environment } from '../domain/environment.ts'
 import type { Keys } from '../domain/keys.ts'
 import { pollLease } from '../domain/poll-schedule.ts'
 import type { requests } from '../domain/schema.ts'
-import { isHeldUp, isInQueue, isOldWithoutPollTime, pollQueues, strangers } from './due.ts'
+import {
+  isHeldUp,
+  isOverdueWithoutPollTime,
+  isScheduledForKey,
+  pollQueues,
+  queueOf,
+  queueOfRow,
+  strangers,
+} from './due.ts'
 import { createRests, type SetAside } from './rests.ts'
 
 /** A request that this process is polling. */
@@ -58,14 +66,6 @@ type ClaimedRow = RowOf<
 /** A request with the claim of its poll. `endRenewals` stops renewing its lease. */
 export type ClaimedPoll = ClaimedRow & { endRenewals: () => Promise<void> }
 
-/**
- * Returns the poll queue in which a request rests, by the name of its key. Requests without a key name and those of
- * unknown keys, whose names are free to invent, share `''`.
- */
-export function queueOf(keys: Keys, keyName: string | null): string {
-  return keyName !== null && keys.byName.has(keyName) ? keyName : ''
-}
-
 export type Resting = ReturnType<typeof createResting>
 
 /**
@@ -82,11 +82,6 @@ export function createResting({ clock, keys }: { clock: () => Date; keys: () => 
     /** Lets the queue of a poll without a call rest. */
     add: (one: ClaimedPoll) => (one.is_extra ? extra : scheduled).add(queueOf(keys(), one.key_name)),
   }
-}
-
-/** SQL: the poll queue of a row; `ours` is an array of the names of known keys. */
-function queueOfRow(ours: SQL): SQL {
-  return sql`case when key_name = any(${ours}) then key_name else '' end`
 }
 
 /** How many to claim, and of which poll queues none: see createResting(). */
@@ -109,7 +104,7 @@ export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }
   const ofQueues = (condition: SQL, order: SQL) => sql`
       select queue.key_name, in_queue.* from queue cross join lateral (
         select request_id, least(next_poll_at, ${at}) as due_at from mediadock.requests
-        where ${isInQueue} and ${condition} order by ${order} limit ${limit} for update skip locked
+        where ${isScheduledForKey} and ${condition} order by ${order} limit ${limit} for update skip locked
       ) as in_queue`
   return claimApart(
     deps,
@@ -162,8 +157,8 @@ export function claimForRun(deps: ClaimDeps, { limit, resting }: Wanted): Promis
     (only) => sql`
     ${strangers(ours)},
     without_time as (
-      select request_id, tracked_at as due_at from mediadock.requests
-      where ${isOldWithoutPollTime({ now: at, stuckAfterSeconds: deps.stuckAfterSeconds })}
+      select request_id, tracked_at as due_at from mediadock.requests r
+      where ${isOverdueWithoutPollTime({ now: at, stuckAfterSeconds: deps.stuckAfterSeconds })}
         and ${queueOfRow(ours)} <> all(${rests}) and ${only}
       order by tracked_at limit ${limit} for update skip locked
     ),
@@ -171,7 +166,7 @@ export function claimForRun(deps: ClaimDeps, { limit, resting }: Wanted): Promis
     oldest as materialized (
       select in_queue.* from stranger as queue cross join lateral (
         select request_id, next_poll_at as due_at from mediadock.requests
-        where ${isInQueue} and next_poll_at <= ${at} and ${only}
+        where ${isScheduledForKey} and next_poll_at <= ${at} and ${only}
         order by next_poll_at limit ${limit}
       ) as in_queue
       where '' <> all(${rests}) order by in_queue.due_at limit ${limit}
