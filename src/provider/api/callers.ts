@@ -17,38 +17,28 @@ export type ApiDeps = SubmitDeps & {
 /** `signal` aborts when the caller has been answered with 503 or another error. */
 export type Handler = (req: Request, res: Response, caller: Caller, signal: AbortSignal) => void | Promise<void>
 
-/**
- * Runs a route for an identified caller: within the caller's rate limit, and within the limits on concurrency and time
- * that all callers share (availability.ts).
- */
 export type AsCaller = (handler: Handler, scope?: Scope) => RequestHandler
-
-export function asCaller(deps: ApiDeps): AsCaller {
-  const available = createAvailability(deps.logger)
-  return (handler, scope) => {
-    const answer = withCaller(deps, handler, scope)
-    return (req, res) => available((signal) => answer(req, res, signal))
-  }
-}
 
 /**
  * Identifies the caller, counts the request against its limits, checks the scope, then runs the route (spec,
- * Authentication).
+ * Authentication). All callers share the limits on concurrency and time of availability.ts.
  */
-function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope) {
-  return async (req: Request, res: Response, signal: AbortSignal): Promise<void> => {
-    res.set('Cache-Control', 'no-store')
-    const apiKey = readApiKey(req)
-    const identified = apiKey === undefined ? null : await deps.identify(apiKey)
-    if (identified === null) throw invalidApiKey()
-    proveConnection(req.socket)
-    const { caller, rate } = identified
-    applyRateLimit(res, rate)
-    if (scope && !caller.scopes.includes(scope)) {
-      throw new HttpError(403, 'insufficient_scope', `this API key does not have the scope ${scope}`)
-    }
-    await handler(req, res, caller, signal)
-  }
+export function asCaller({ logger, identify }: ApiDeps): AsCaller {
+  const available = createAvailability(logger)
+  return (handler, scope) => (req, res) =>
+    available(async (signal) => {
+      res.set('Cache-Control', 'no-store')
+      const apiKey = readApiKey(req)
+      const identified = apiKey === undefined ? null : await identify(apiKey)
+      if (identified === null) throw invalidApiKey()
+      proveConnection(req.socket)
+      const { caller, rate } = identified
+      applyRateLimit(res, rate)
+      if (scope && !caller.scopes.includes(scope)) {
+        throw new HttpError(403, 'insufficient_scope', `this API key does not have the scope ${scope}`)
+      }
+      await handler(req, res, caller, signal)
+    })
 }
 
 export function param(req: Request, name: string): string {

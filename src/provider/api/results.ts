@@ -54,18 +54,15 @@ export async function readResult(deps: ReadDeps, caller: Caller, lookup: Lookup)
     case 'CANCELED':
       return { kind: 'terminal', body: { ...common, status: row.status, cost: 0 } }
     case 'IN_QUEUE':
-    case 'IN_PROGRESS':
-      return running(deps, caller, lookup)
+    case 'IN_PROGRESS': {
+      const body = await readStatus(deps, caller, lookup)
+      // The request may have ended between the two reads. Then it is terminal.
+      const ended = body.status !== 'IN_QUEUE' && body.status !== 'IN_PROGRESS'
+      return ended ? readResult(deps, caller, lookup) : { kind: 'running', body }
+    }
     default:
       return row.status satisfies never
   }
-}
-
-/** Reads again if the request ended between the two reads. Then it is terminal. */
-async function running(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
-  const body = await readStatus(deps, caller, lookup)
-  const ended = body.status !== 'IN_QUEUE' && body.status !== 'IN_PROGRESS'
-  return ended ? readResult(deps, caller, lookup) : { kind: 'running', body }
 }
 
 function knownId(requestId: string): string {
