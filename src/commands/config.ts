@@ -7,8 +7,7 @@ import type { SourceReads } from '../receiver/fetching/source-reads.ts'
 import { countUntracked } from '../receiver/queries/trouble.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 import { providerReadsOf, withReceiver, type WithReceiver } from './processing.ts'
-import { printTable } from './terminal.ts'
-import { defineCommand, printable, UsageError } from './usage.ts'
+import { defineCommand, printable, printTable, UsageError } from './usage.ts'
 
 export const command = defineCommand({
   help: `

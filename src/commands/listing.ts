@@ -5,8 +5,7 @@ import { maxPageItems } from '../receiver/domain/page-limits.ts'
 import { ago, InvalidFilterError, parseFilters, type Paging } from '../receiver/queries/filters.ts'
 import type { Page } from '../receiver/queries/page.ts'
 import { withReceiverDatabase } from './database.ts'
-import { printTable } from './terminal.ts'
-import { defineCommand, printJson, toOption, UsageError, type Command } from './usage.ts'
+import { type Command, defineCommand, printJson, printTable, toOption, UsageError } from './usage.ts'
 
 type Cell = string | number | null
 export type TableColumns<T> = Readonly<Record<string, (item: T) => Cell>>

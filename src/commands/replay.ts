@@ -9,8 +9,7 @@ import { filtersAsTarget } from '../receiver/upkeep/audit.ts'
 import { auditedCommand } from './audited-command.ts'
 import { cell, filtersOf, optionsOf } from './listing.ts'
 import { withProcessing } from './processing.ts'
-import { printTable } from './terminal.ts'
-import { defineCommand, printJson, UsageError } from './usage.ts'
+import { defineCommand, printJson, printTable, UsageError } from './usage.ts'
 
 type Options = { dryRun: boolean; interrupted: AbortSignal }
 
