@@ -1,4 +1,7 @@
+import { z } from 'zod'
+import { actorOf } from '../../platform/pages/access.ts'
 import { problemSchema } from '../domain/problem.ts'
+import { muteIssue } from '../on-call/issues.ts'
 import { readProblems } from '../on-call/problems.ts'
 import { readingOptions } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
@@ -7,9 +10,11 @@ import { causeSchema, readParkedCauses, readQuarantineCauses } from '../queries/
 import { readWithin } from '../queries/deadline.ts'
 import { find, findFiltersSchema, foundSchema } from '../queries/find.ts'
 import { giveUpSchema, listGiveUps } from '../queries/give-ups.ts'
+import { issueListSchema, issueSchema, listIssues } from '../queries/issues.ts'
 import { keySchema, readKeys } from '../queries/keys.ts'
 import { minutesFiltersSchema, minutesSchema, readMinutes } from '../queries/minutes.ts'
-import type { Operation } from './operation.ts'
+import { iso } from '../queries/page.ts'
+import { type Operation, auditedCall, jsonBody, unknown, readBody } from './operation.ts'
 import { filtered, onePage, whole } from './reads.ts'
 
 /** The calls that answer an on-call engineer's first questions. */
@@ -70,4 +75,51 @@ export function onCallOperations(deps: ReceiverDeps): Operation[] {
       read: (wanted) => readMinutes(db, wanted, clock()),
     }),
   ]
+}
+
+const muteSchema = z.strictObject({
+  minutes: z
+    .int()
+    .min(0)
+    .max(7 * 24 * 60)
+    .describe('Minutes from now. 0 ends the mute.'),
+})
+const mutedSchema = z.object({ id: z.int(), muted_until: z.iso.datetime().nullable() }).meta({ id: 'MutedIssue' })
+const issueIdSchema = z.object({ id: z.string().regex(/^\d{1,15}$/) })
+
+/** The calls that list and mute issues. */
+export function issueOperations(deps: ReceiverDeps): Operation[] {
+  const { db, clock, time } = deps
+  const list = filtered('/issues', {
+    operationId: 'listIssues',
+    summary: 'Open and closed issues, newest first',
+    filters: issueListSchema,
+    answer: onePage(issueSchema),
+    read: (wanted) => listIssues(db, wanted, clock()),
+  })
+  const mute: Operation = {
+    method: 'post',
+    path: '/issues/{id}/mute',
+    operationId: 'muteIssue',
+    summary: 'Mute an issue for a while: no notifications, unless it becomes more severe',
+    requestParams: { path: issueIdSchema },
+    requestBody: jsonBody(muteSchema, { minutes: 60 }),
+    answers: { 200: { description: 'When the mute ends', schema: mutedSchema } },
+    errors: ['not_found'],
+    answer: async (req, res) => {
+      const parsed = issueIdSchema.safeParse(req.params)
+      if (!parsed.success) throw unknown(req)
+      const id = Number(parsed.data.id)
+      const { minutes } = await readBody(req, res, muteSchema)
+      const muted = await auditedCall(deps, req, {
+        action: 'mute_issue',
+        target: parsed.data.id,
+        detailOf: (done) => done && { cause: done.cause, minutes },
+        work: () => muteIssue(db, { id, now: time(), seconds: minutes * 60, by: actorOf(req) }),
+      })
+      if (!muted) throw unknown(req)
+      res.json({ id, muted_until: iso(muted.muted_until) })
+    },
+  }
+  return [list, mute]
 }

@@ -5,8 +5,8 @@ import type { Executor } from '../../platform/postgres/postgres.ts'
 import { issues } from '../domain/on-call-schema.ts'
 import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
 import { d, q, r } from './aliases.ts'
+import { mayBeTheProviders } from './give-ups.ts'
 import { newestFirst } from './page.ts'
-import { mayBeTheProviders } from './refusals.ts'
 
 const i = columnsOf(issues, 'i')
 
