@@ -43,7 +43,6 @@ export type PartsOptions = {
   onKeysReload?: (replace: (keys: Keys) => void) => void
   /** For tests: the clock of this process. It also replaces Postgres's time, which replicas share. */
   clock?: () => Date
-  fetch?: typeof globalThis.fetch
 }
 
 /** The parts that the listeners and the background roles are made of. A function takes only the groups that it uses. */
@@ -61,7 +60,7 @@ export function openParts(options: PartsOptions, traces: Traces | undefined) {
 type Shared = ReturnType<typeof openShared>
 
 function openShared(options: PartsOptions, traces: Traces | undefined) {
-  const { settings, logger, clock = () => new Date(), fetch = globalThis.fetch } = options
+  const { settings, logger, clock = () => new Date() } = options
   const pools = openPools(settings)
   const { db } = pools.others
   const time = options.clock ? timeOf(options.clock) : postgresTime

@@ -65,7 +65,7 @@ export function startBackground(parts: Parts, running: readonly RunningSlice[], 
     wakes.on(role.name, loop.wake)
     return loop
   })
-  const loops = [...ofCore, ...running.map(({ loop }) => loop)]
+  const loops = [...ofCore, ...running.flatMap(({ loop }) => loop ?? [])]
   metrics.watchRoles(watched.failingRoles)
 
   const begin = async () => {

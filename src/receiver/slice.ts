@@ -33,7 +33,8 @@ export type SliceDeps = {
 }
 
 export type RunningSlice = {
-  loop: Loop
+  /** The role of the slice; missing while its settings turn it off. */
+  loop?: Loop
   /** Called after changes got positions in the feed. */
   onSequenced?: () => void
   /** Resolves after the signal, once nothing of the slice is under way. */

@@ -16,7 +16,7 @@ export function startArchiving(deps: SliceDeps): RunningSlice {
   const metrics = createArchiveMetrics(deps)
   if (mediaArchive === undefined) {
     warnOfLinks(keys(), logger)
-    return { loop: { wake: () => {}, failing: () => undefined, done: Promise.resolve() }, idle: async () => {} }
+    return { idle: async () => {} }
   }
   const archiver = createArchiver({
     ...settings,
