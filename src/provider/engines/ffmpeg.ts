@@ -25,22 +25,21 @@ export async function runFfmpeg({ binary, args, signal, deadlineSeconds, onFrame
   signal.throwIfAborted()
   const flags = ['-hide_banner', '-nostdin', '-loglevel', 'error', '-progress', 'pipe:1', '-y']
   const run = execute(binary, [...flags, ...args], { timeout: deadlineSeconds * 1000, killSignal: 'SIGKILL' })
+  const failed = new AbortController()
+  const stop = AbortSignal.any([signal, failed.signal])
   // Not by `execute`, which would return before the process has ended.
-  const kill = () => run.child.kill('SIGKILL')
-  signal.addEventListener('abort', kill)
+  stop.addEventListener('abort', () => run.child.kill('SIGKILL'))
   createInterface({ input: run.child.stdout! }).on('line', (line) => {
     const [, frames] = /^frame=\s*(\d+)$/.exec(line) ?? []
-    if (frames !== undefined) onFrames?.(Number(frames)).catch(kill)
+    if (frames !== undefined) onFrames?.(Number(frames)).catch((error: unknown) => failed.abort(error))
   })
   try {
-    await run.catch((error: unknown) => {
-      signal.throwIfAborted()
-      throw failureOf(error, deadlineSeconds)
-    })
-    signal.throwIfAborted()
-  } finally {
-    signal.removeEventListener('abort', kill)
+    await run
+  } catch (error) {
+    stop.throwIfAborted()
+    throw failureOf(error, deadlineSeconds)
   }
+  stop.throwIfAborted()
 }
 
 function failureOf(cause: unknown, deadlineSeconds: number): EngineError {
