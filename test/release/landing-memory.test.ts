@@ -3,8 +3,8 @@ import { once } from 'node:events'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { long } from '../chaos/length.ts'
-import { storeFailures } from '../receiver/landing/support/stored-failures.ts'
 import { preferredServer, withTestDatabase } from '../support/database.ts'
+import { storeFailures } from './support/stored-failures.ts'
 
 const mib = 1024 * 1024
 /** More than the process could hold at once. */

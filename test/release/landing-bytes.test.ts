@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest'
-import { sql } from '../../../src/platform/postgres/drizzle.ts'
-import type { Database } from '../../../src/platform/postgres/postgres.ts'
-import { postgresTime } from '../../../src/platform/postgres/time.ts'
-import { claim } from '../../../src/receiver/landing/inbox.ts'
-import { usualServers, withTestDatabase } from '../../support/database.ts'
-import { createTestWorker } from '../../support/worker.ts'
+import { sql } from '../../src/platform/postgres/drizzle.ts'
+import type { Database } from '../../src/platform/postgres/postgres.ts'
+import { postgresTime } from '../../src/platform/postgres/time.ts'
+import { claim } from '../../src/receiver/landing/inbox.ts'
+import { usualServers, withTestDatabase } from '../support/database.ts'
+import { createTestWorker } from '../support/worker.ts'
 import { storeFailures } from './support/stored-failures.ts'
 
 const mib = 1024 * 1024

@@ -1,4 +1,4 @@
-import type { TestDatabase } from '../../../support/database.ts'
+import type { TestDatabase } from '../../support/database.ts'
 
 /** Authentic failures whose words take up `bytes`, as they lie there after a burst. */
 export async function storeFailures({ sql }: TestDatabase, count: number, bytes: number): Promise<void> {
