@@ -28,38 +28,51 @@ process.env['NODE_COMPILE_CACHE'] ??= path.resolve(import.meta.dirname, '../../n
 
 const settings = { fsync: 'off', full_page_writes: 'off', max_connections: '400', max_wal_size: '256MB' }
 
-/** One PostgreSQL for the run, with a migrated template that each test file clones. */
+/**
+ * A PostgreSQL of each kind for the run, with a migrated template that each test file clones. No test runs yet, so all
+ * of it is made at once.
+ */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  // Unpacked once, before the workers: one that starts the file while another writes it would fail.
-  await chromium.executablePath()
   const within = await quickFolder()
-  const dataDir = await fs.mkdtemp(path.join(within, 'mediadock-test-'))
-  const server = await startEmbeddedPostgres({
-    dataDir,
-    logger: createLogger('silent'),
-    // Durability against power loss is not tested here. Chaos tests start other servers.
-    settings,
-  })
-  // Nor does the packaged one, which is otherwise as it comes.
-  const binaries = await findPackagedPostgres()
-  const templateDir = await fs.mkdtemp(path.join(within, 'mediadock-template-'))
-  const template = path.join(templateDir, 'data')
-  if (binaries !== undefined) await initializeCluster(binaries, template)
-  const packaged =
-    binaries === undefined ? undefined : await startPackagedPostgres({ binaries, template, settings, within })
-  if (packaged) await makeDatabase(packaged.url)
-  else process.stderr.write('no PostgreSQL is installed on this machine: what needs a packaged one is skipped\n')
-  await makeTemplate(server.url)
-  if (packaged) await makeTemplate(packaged.url.replace(/postgres$/, 'mediadock'))
-  project.provide('postgresUrl', server.url.replace(/mediadock$/, 'postgres'))
-  project.provide('packagedPostgresUrl', packaged?.url ?? '')
-  project.provide('packagedBinaries', binaries ?? '')
-  project.provide('packagedTemplate', template)
+  const [embedded, packaged] = await Promise.all([
+    makeEmbedded(within),
+    makePackaged(within),
+    // Unpacked once, before the workers: one that starts the file while another writes it would fail.
+    chromium.executablePath(),
+  ])
+  project.provide('postgresUrl', embedded.url.replace(/mediadock$/, 'postgres'))
+  project.provide('packagedPostgresUrl', packaged.server?.url ?? '')
+  project.provide('packagedBinaries', packaged.binaries ?? '')
+  project.provide('packagedTemplate', packaged.template)
   return async () => {
-    await server.stop()
-    await packaged?.remove()
-    for (const folder of [dataDir, templateDir]) await fs.rm(folder, { recursive: true, force: true })
+    await embedded.stop()
+    await packaged.server?.remove()
+    for (const folder of [embedded.dataDir, packaged.folder]) await fs.rm(folder, { recursive: true, force: true })
   }
+}
+
+/** Durability against power loss is not tested here. Chaos tests start other servers. */
+async function makeEmbedded(within: string) {
+  const dataDir = await fs.mkdtemp(path.join(within, 'mediadock-test-'))
+  const server = await startEmbeddedPostgres({ dataDir, logger: createLogger('silent'), settings })
+  await makeTemplate(server.url)
+  return { ...server, dataDir }
+}
+
+/** The server as people have it, but for the settings above. */
+async function makePackaged(within: string) {
+  const binaries = await findPackagedPostgres()
+  const folder = await fs.mkdtemp(path.join(within, 'mediadock-template-'))
+  const template = path.join(folder, 'data')
+  if (binaries === undefined) {
+    process.stderr.write('no PostgreSQL is installed on this machine: what needs a packaged one is skipped\n')
+    return { binaries, folder, template }
+  }
+  await initializeCluster(binaries, template)
+  const server = await startPackagedPostgres({ binaries, template, settings, within })
+  await makeDatabase(server.url)
+  await makeTemplate(server.url.replace(/postgres$/, 'mediadock'))
+  return { binaries, folder, template, server }
 }
 
 async function makeDatabase(adminUrl: string): Promise<void> {
