@@ -24,11 +24,7 @@ const renamed = [
   {
     schema: 'provider/domain/schema.ts',
     column: 'max_attempts',
-    files: [
-      'provider/webhooks/outbox.ts',
-      'provider/webhooks/outbox-claims.ts',
-      'provider/webhooks/delivery-history.ts',
-    ],
+    files: ['provider/webhooks/outbox-claims.ts', 'provider/webhooks/delivery-history.ts'],
   },
 ]
 
