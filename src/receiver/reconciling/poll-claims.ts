@@ -230,8 +230,10 @@ async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<Cla
       try {
         claimed.push(...(await claim(deps, due(sql`${isFree} and request_id = ${id}::uuid`))))
       } catch (error) {
-        if (faultOf(error) === 'server') throw error
-        setAside.add(id, error)
+        if (faultOf(error) !== 'server') setAside.add(id, error)
+        else if (claimed.length === 0) throw error
+        // Those that are claimed must be polled, since their leases are renewed until then.
+        else return claimed
       }
     }
     if (claimed.length > 0) return claimed

@@ -1,6 +1,6 @@
 import { faultOf } from '../../platform/postgres/errors.ts'
 import { pollEndings, type PollEnding, type RunCounter } from '../domain/poll-endings.ts'
-import { claimDue, claimOne, claimForRun, createResting } from './poll-claims.ts'
+import { claimDue, claimOne, claimForRun, createResting, type Resting } from './poll-claims.ts'
 import { beginPolls, poll, type PollingDeps } from './polling.ts'
 
 /** The number of the requests of a run, and of its polls by their endings. */
@@ -18,12 +18,9 @@ export async function runOnce(deps: PollingDeps, signal?: AbortSignal): Promise<
   const resting = createResting(deps, Infinity)
   // The limit of one run. The next tick continues.
   while (run.scanned < 2000 && !signal?.aborted) {
-    const wanted = { limit: claimRows, ...resting.queues() }
-    // Requests that were never polled may be unknown to the provider, so those that it knows get their calls first.
-    const due = [...(await claimDue(deps, wanted)), ...(await claimForRun(deps, wanted))]
-    if (due.length === 0) break
-    run.scanned += due.length
-    const ends = await Promise.allSettled(await beginPolls(deps, due, resting))
+    const ends = await pollSome(deps, resting)
+    if (ends.length === 0) break
+    run.scanned += ends.length
     for (const ended of ends) {
       if (ended.status === 'fulfilled') {
         count(run, ended.value)
@@ -39,6 +36,25 @@ export async function runOnce(deps: PollingDeps, signal?: AbortSignal): Promise<
     }
   }
   return run
+}
+
+/**
+ * Polls some requests. Those that were never polled may be unknown to the provider, so those that it knows get their
+ * calls first. A claim is renewed until its poll ends, so the first polls begin before others are claimed: that may
+ * fail.
+ */
+async function pollSome(deps: PollingDeps, resting: Resting): Promise<PromiseSettledResult<PollEnding>[]> {
+  const begin = async (claim: typeof claimDue) => {
+    const due = await claim(deps, { limit: claimRows, ...resting.queues() })
+    return beginPolls(deps, due, resting)
+  }
+  const known = Promise.allSettled(await begin(claimDue))
+  try {
+    const others = await Promise.allSettled(await begin(claimForRun))
+    return [...(await known), ...others]
+  } finally {
+    await known
+  }
 }
 
 /** Polls one request now, regardless of its schedule. Undefined if it is not tracked or its row stays locked. */

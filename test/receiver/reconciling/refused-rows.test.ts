@@ -75,6 +75,18 @@ describe.each(usualServers)('a request whose row Postgres refuses to write (%s)'
     expect(await statusOf(good)).toBe('COMPLETED')
   })
 
+  it.each([
+    ['the due requests were claimed', new Date(Date.now() - 60_000), []],
+    ['another overdue one was claimed alone', null, ['P0001']],
+  ])('and a failure of Postgres, after %s: those are polled, not left claimed', async (_when, nextPollAt, others) => {
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    const good = await track(5, nextPollAt)
+    for (const [n, state] of [...others, '53100'].entries())
+      await database.sql`insert into public.refused (request_id, state) values (${await track(4 - n)}, ${state})`
+    await expect(receiver.deps.background.reconcileNow()).rejects.toThrow()
+    expect(await statusOf(good)).toBe('COMPLETED')
+  })
+
   it('after its poll succeeded fails no run', async () => {
     const [refused, good] = [await track(3), await track(2)]
     await database.sql`insert into public.refused values (${refused}, 'not_found')`
