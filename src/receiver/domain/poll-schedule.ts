@@ -15,7 +15,7 @@ import { requests } from './schema.ts'
  * the one that only a webhook gave, the poll under way ends, and a landed request is due now. `-`: stays as it is.
  *
  *   event                                    next_poll_at             doubt_poll_at       lease
- *   a poll is claimed                        -                        -                   begins
+ *   a poll is claimed                        - ****                   -                   begins
  *   it ended without a result                later, in its rhythm *   null **             ends
  *   it ended without an answer               -                        -                   ends
  *   it ended with the result that is known   null                     null                ends
@@ -33,9 +33,11 @@ import { requests } from './schema.ts'
  *        from then on
  *   **   unless the extra poll was asked for during this poll
  *   ***  only if a delivery of the request is parked for its key
+ *   **** now if it is claimed before its time, because an outage that held it up is over (isHeldUp in reconciling/due.ts)
  *
- * A claim leaves both times as they are, so the poll of a process that died is made again. Where an event ends the lease
- * of a poll that is under way, that poll writes nothing any more: its answer may be older than the event.
+ * The times of a claimed poll stay due, so the poll of a process that died is made again. Where an event ends the lease
+ * of a poll that is under way, that poll no longer changes the schedule, since its answer may be older than the event.
+ * A result that it brings still lands.
  */
 
 /** The lease of a poll. Statements use the alias `r` for requests. */
@@ -47,6 +49,13 @@ export const pollLease = leaseOf('r', {
 
 /** SQL: the time of the extra poll of the row `r`. */
 export const extraPollAt = sql`r.doubt_poll_at`
+
+/** For SET: claims the row, which `due` has made due. One that is due before its time stays due until its poll ends. */
+export function afterClaim(now: SQL, seconds: number): SQL {
+  return sql`${pollLease.claim(now, seconds)},
+        next_poll_at = case when r.next_poll_at > due.due_at and not due.is_extra then due.due_at
+          else r.next_poll_at end`
+}
 
 /** For SET: asks for an extra poll where the condition holds. One that was asked for before keeps its time. */
 export function askForExtraPoll(now: SQL, where: SQL = sql`true`): SQL {

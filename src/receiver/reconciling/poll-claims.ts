@@ -9,7 +9,7 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { environmentIn, type Environment } from '../domain/environment.ts'
 import type { Keys } from '../domain/keys.ts'
-import { pollLease } from '../domain/poll-schedule.ts'
+import { afterClaim, pollLease } from '../domain/poll-schedule.ts'
 import type { requests } from '../domain/schema.ts'
 import {
   isHeldUp,
@@ -196,7 +196,7 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Clai
       deps,
       sql`
       due as (
-        select request_id, tracked_at as due_at, false as is_extra, 1 as place
+        select request_id, next_poll_at as due_at, false as is_extra, 1 as place
         from (select set_config('lock_timeout', ${`${lockWaitMs}ms`}, true)) as lock_wait, mediadock.requests
         where request_id = ${requestId} limit 1 for update of requests
       )`,
@@ -250,7 +250,7 @@ async function claim({ db, time, leases }: ClaimDeps, due: SQL): Promise<Claimed
     with recursive ${due},
     claimed as (
       update mediadock.requests r
-      set ${pollLease.claim(now, leaseSeconds)}, polls = r.polls + 1,
+      set ${afterClaim(now, leaseSeconds)}, polls = r.polls + 1,
         -- Not before the end of the last outage (recovered_at), which is later than now if the clock of Postgres has
         -- gone back since. Otherwise this poll would count as held up by that outage again: see isHeldUp in due.ts.
         polled_at = greatest(${now}, (select max(recovered_at) from mediadock.call_budgets))

@@ -1,9 +1,11 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { Counter } from 'prom-client'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { leaseSeconds } from '../../../src/platform/postgres/lease-keeper.ts'
 import { createFetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
 import { claimDue } from '../../../src/receiver/reconciling/poll-claims.ts'
+import { undoClaim } from '../../../src/receiver/reconciling/polling.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { long } from '../../chaos/length.ts'
 import { testServers, withTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
@@ -117,6 +119,21 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     expect(stand.calls).toHaveLength(5)
     await reconciler.runOnce(deps[1])
     expect(stand.calls).toHaveLength(5)
+  })
+
+  it('a poll that gets no call then, or whose process dies, stays due', async () => {
+    const { database, deps, now, later } = await twoProcesses(server)
+    await putOff(database, { count: 2, at: now() })
+    later(20)
+    await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, recovered_at) values ('live', array_fill(0, array[61]), 0, true, ${now()})`
+    const claimed = await claimDue(deps[0], { limit: 16, resting: none })
+    expect(claimed).toHaveLength(2)
+    await undoClaim(deps[0], claimed[0]!, 'quota')
+    expect(await claimDue(deps[1], { limit: 16, resting: none })).toMatchObject([
+      { request_id: claimed[0]!.request_id },
+    ])
+    later(leaseSeconds)
+    expect(await claimDue(deps[1], { limit: 16, resting: none })).toHaveLength(2)
   })
 
   it('a claim among thousands of postponed or waiting polls reads no others', async () => {
