@@ -28,10 +28,11 @@ export type Polled = { rhythm: Rhythm; polls: number; secondsSinceTracked: numbe
  * SQL: when the request (the row `r`) is polled next.
  *
  * - A running request, or one whose poll got no usable answer (`unreachable`): by the time since it was tracked.
- * - A landed result that is incomplete: after 2 s, 4 s and so on, up to 5 min, and at most twice the time since it
- *   landed, however many times it was polled before.
+ * - A landed result that is incomplete: after 2 s, 4 s and so on, up to 5 min.
  * - A request that the provider does not know, or a result that cannot be read or stored: with growing pauses, up to
  *   an hour.
+ *
+ * A landed result is polled after at most twice the time since it landed, however many times it was polled before.
  */
 export function nextPollAfter({ rhythm, polls, secondsSinceTracked }: Polled, now: SQL): SQL {
   const isSteady = rhythm === 'steady'
@@ -43,7 +44,7 @@ export function nextPollAfter({ rhythm, polls, secondsSinceTracked }: Polled, no
   const landedMs = doublingPauseMs(polls, isSteady ? completing : slowingLanded) * jitter
   // The row shows whether the result has landed, since its webhook may have arrived during the poll.
   const sinceLanding = sql`greatest(${interval(completing.baseMs)}, 2 * (${now} - r.${requests.landed_at}))`
-  const landed = isSteady ? sql`least(${interval(landedMs)}, ${sinceLanding})` : interval(landedMs)
+  const landed = sql`least(${interval(landedMs)}, ${sinceLanding})`
   return sql`${now} + case when r.${requests.landed_at} is null then ${interval(openMs)} else ${landed} end`
 }
 

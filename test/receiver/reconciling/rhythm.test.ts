@@ -88,13 +88,16 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
     },
   )
 
-  it('an incomplete result: earlier polls of the running request do not count', async () => {
-    const { sql, deps, pauseOf } = await scene(server, running)
+  it.each<[string, ResultAnswer]>([
+    ['running', running('')],
+    ['invalid', { kind: 'invalid', detail: 'answered 302' }],
+  ])('an incomplete result: earlier polls of the running request do not count (%s)', async (_what, answer) => {
+    const { sql, deps, pauseOf } = await scene(server, () => answer)
     const requestId = randomUUID()
     const [trackedAt, landedAt] = [7_200_000, 3000].map((ms) => new Date(deps.clock().getTime() - ms))
     await sql`insert into mediadock.requests (request_id, key_name, status, source, tracked_at, landed_at, next_poll_at, polls)
       values (${requestId}, 'live', 'FAILED', 'webhook', ${trackedAt!}, ${landedAt!}, ${deps.clock()}, 25)`
-    expect(await reconciler.runOnce(deps)).toMatchObject({ running: 1 })
+    expect(await reconciler.runOnce(deps)).toMatchObject({ scanned: 1, landed: 0 })
     expect(await pauseOf(requestId)).toBeLessThanOrEqual(6)
   })
 
