@@ -6,6 +6,8 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { askForExtraPoll, extraPollAt } from '../domain/poll-schedule.ts'
 
+type Hinted = { sourceName: string | null; requestId: string }
+
 type UnsignedHintsDeps = { db: Database; time: SharedTime; logger: Logger; dropped: Counter }
 
 /** Strangers may name any number of requests. One beyond these is polled at its own time, and is counted. */
@@ -17,29 +19,31 @@ const maxNoted = 1000
  * extra poll, at most one a minute. A request that another transaction locks is tried again in the next round.
  */
 export function createUnsignedHints({ db, time, logger, dropped }: UnsignedHintsDeps) {
-  let noted = new Map<string, string | null>()
-  const note = ({ sourceName, requestId }: { sourceName: string | null; requestId: string }): void => {
-    if (noted.size < maxNoted) noted.set(requestId, sourceName)
-    else if (!noted.has(requestId)) dropped.inc()
+  let noted = new Map<string, Hinted>()
+  const note = (hinted: Hinted): void => {
+    // Two sources may name the same id, and only one of them is the request's own.
+    const name = `${hinted.sourceName} ${hinted.requestId}`
+    if (noted.size < maxNoted) noted.set(name, hinted)
+    else if (!noted.has(name)) dropped.inc()
   }
   return {
     note,
     /** Makes the extra polls of the noted requests due, for the role that polls. */
     runOnce: async () => {
       if (noted.size === 0) return
-      const hinted = noted
+      const hinted = [...noted.values()]
       noted = new Map()
-      const noteAgain = (requestId: string) => note({ sourceName: hinted.get(requestId) ?? null, requestId })
       try {
-        for (const { request_id } of await makeDue(db, hinted, time())) noteAgain(request_id)
+        const locked = new Set((await makeDue(db, hinted, time())).map(({ request_id }) => request_id))
+        hinted.filter(({ requestId }) => locked.has(requestId)).forEach(note)
       } catch (error) {
         if (faultOf(error) === 'server') {
-          for (const requestId of hinted.keys()) noteAgain(requestId)
+          hinted.forEach(note)
           throw error
         }
-        dropped.inc(hinted.size)
+        dropped.inc(hinted.length)
         logger.warn(
-          { err: error, requests: hinted.size },
+          { err: error, requests: hinted.length },
           'Postgres refuses to schedule polls for unsigned webhooks; other polls continue',
         )
       }
@@ -48,15 +52,11 @@ export function createUnsignedHints({ db, time, logger, dropped }: UnsignedHints
 }
 
 /** Makes the extra polls due. Returns the requests that another transaction locks, without a change to them. */
-async function makeDue(
-  db: Database,
-  hinted: ReadonlyMap<string, string | null>,
-  now: SQL,
-): Promise<readonly { request_id: string }[]> {
+async function makeDue(db: Database, hinted: readonly Hinted[], now: SQL): Promise<readonly { request_id: string }[]> {
   return db.execute<{ request_id: string }>(sql`
     with open as (
       select r.request_id
-      from unnest(${sql.param([...hinted.keys()])}::uuid[], ${sql.param([...hinted.values()])}::text[])
+      from unnest(${sql.param(hinted.map((one) => one.requestId))}::uuid[], ${sql.param(hinted.map((one) => one.sourceName))}::text[])
         as hinted (request_id, source_name), mediadock.requests r
       where r.request_id = any(array[hinted.request_id]) and r.source_name is not distinct from hinted.source_name
         and r.confirmed_at is null and ${extraPollAt} is null

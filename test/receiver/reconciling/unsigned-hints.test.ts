@@ -68,3 +68,10 @@ it('keeps its hints while Postgres fails, and counts those that it refuses', asy
   await hints.runOnce()
   expect(await count()).toBe(2)
 })
+
+it('polls a request that webhooks of two sources name by the same id', async () => {
+  const { hints, ids, due } = await withTwoHinted()
+  hints.note({ sourceName: 'nightmares', requestId: ids[0]! })
+  await hints.runOnce()
+  expect(await due()).toEqual(ids.toSorted())
+})
