@@ -13,7 +13,7 @@ const renamed = [
   {
     schema: 'receiver/domain/schema.ts',
     column: 'next_poll_at',
-    files: ['receiver/landing/hint.ts', 'receiver/queries/requests.ts'],
+    files: ['receiver/queries/requests.ts'],
   },
   {
     schema: 'receiver/domain/budgets-schema.ts',
