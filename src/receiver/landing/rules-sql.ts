@@ -1,6 +1,7 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { environmentIn } from '../domain/environment.ts'
 import type { KeyNamesByEnvironment } from '../domain/keys.ts'
+import { pollLease } from '../domain/poll-schedule.ts'
 
 /*
  * The rules that decide which webhook or result ends a request, for both landing statements. The short statement judges
@@ -81,7 +82,7 @@ const conditions = (rowChanged: SQL, now: SQL) => sql`lateral (select
           (report.environment <> coalesce(r.result_environment, r.request_environment)) is true as changes_environment,
           r.key_name is null or report.environment <> coalesce(r.key_environment,
             case when r.landing_named_key then r.result_environment end) as replaces_key,
-          r.next_poll_at <= ${now} and r.poll_leased_until <= ${now} as poll_is_due,
+          r.next_poll_at <= ${now} and ${pollLease.isFree(now)} as poll_is_due,
           not r.landing_named_key and r.key_environment is not null and r.key_name <> report.key_name
             as not_the_tracked_key,
           report.environment is distinct from 'live' and r.request_environment is null as no_live_key
