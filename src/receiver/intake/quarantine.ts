@@ -13,8 +13,10 @@ import { batchOf } from './store.ts'
 const quarantine = columnsOf(arriving.quarantine)
 const knownSenders = columnsOf(arriving.knownSenders)
 
-/** The memory for waiting rows. One known sender, or all strangers together, can take four fifths (createShares). */
+/** The memory for waiting rows. One known sender, or all unknown ones together, can take four fifths (createShares). */
 const maxWaiting = { rows: 40_000, bytes: 40 * 1024 * 1024 }
+/** The owner of the rows of all unknown senders. No sender has this name: see senderOf(). */
+const unknownSenders = 'unknown senders'
 /** The memory of a row besides its texts. */
 const rowOverheadBytes = 1024
 /** Limits how busy refused arrivals keep Postgres. */
@@ -55,8 +57,8 @@ export type QuarantineDeps = {
 /**
  * Creates the quarantine, which keeps refused arrivals whole, so that they can be verified again after a missing secret
  * is added. An arrival that was refused because the clock of this host was wrong is refused again, since its time of
- * arrival is by that clock. Rows are written after the answers, and bounded in memory and in the table. Strangers leave
- * room for known senders.
+ * arrival is by that clock. Rows are written after the answers, and bounded in memory and in the table. Unknown
+ * senders leave room for known ones.
  */
 export function createQuarantine({ db, clock, dropped, maxRows, maxBytes, wake, signal }: QuarantineDeps) {
   const senders = createKnownSenders({ db, clock })
@@ -76,7 +78,7 @@ export function createQuarantine({ db, clock, dropped, maxRows, maxBytes, wake, 
   return {
     record: (refused: Refused): void => {
       const sender = senderOf(refused.remote)
-      const owner = senders.isKnown(sender) ? sender : 'strangers'
+      const owner = senders.isKnown(sender) ? sender : unknownSenders
       // Checked before the row is built, so that a flood without room costs little.
       if (!room.isOpen(owner)) return dropped.inc()
       const headers = JSON.stringify(refused.headers())
@@ -163,7 +165,7 @@ async function weigh(db: Database): Promise<Amount> {
 
 /**
  * Keeps the newest rows, at most half of them of one sender, rows of known senders before those of
- * strangers. A large row counts as several, by its bytes, so the bound of bytes holds too. Deletes others and returns
+ * unknown ones. A large row counts as several, by its bytes, so the bound of bytes holds too. Deletes others and returns
  * their number.
  */
 async function trim(db: Database, kept: Amount): Promise<number> {
@@ -199,7 +201,7 @@ const refreshMs = 60_000
 /**
  * The senders of recent authentic deliveries to any replica, which the log of arrivals writes. A refused arrival from
  * one of them may be authentic too, signed with a secret that is missing here. The quarantine has room for it that
- * strangers cannot take.
+ * unknown senders cannot take.
  */
 function createKnownSenders({ db, clock }: { db: Database; clock: () => Date }) {
   let known: ReadonlySet<string> = new Set()
