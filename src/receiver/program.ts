@@ -47,6 +47,7 @@ import { openTraces } from './traces/traces.ts'
  *   fetching/fetcher.ts                 asks with the keys of keys-to-try.ts, within the budget of each: source-call.ts,
  *                                       call-budget.ts
  *   domain/poll-endings.ts              lists how the poll may end, and when the next one follows
+ *   subscriptions/role.ts               posts each change that has a position to the URLs of subscriptions: turn.ts
  *
  * Other ways:
  *
@@ -60,9 +61,10 @@ import { openTraces } from './traces/traces.ts'
  *   not simply a report                 landing/before-landing.ts: ends a submit, or is a hint (hint.ts)
  *   not the first for its request       landing/whole-sql.ts: contradictions, mismatches, flags, the provider's results
  *   refused by Postgres                 landing/land-in-parts.ts halves the batch, puts off, parks after five tries
- *   locked, or one too many of many     landing/returning.ts returns it to the inbox, to land later
- *   replayed                            landing/replay.ts lands it at once; on-call/replay-many.ts for many
- *   many replayed in the console        on-call/replays.ts puts them back into the inbox: landing/requeue.ts
+ *   locked, or with 4 others of its
+ *   request that wait before it         landing/returning.ts returns it to the inbox, to land later
+ *   replayed by the API or a command    landing/replay.ts lands it at once; on-call/replay-many.ts for many
+ *   replayed in the console             on-call/replays.ts puts it back into the inbox, one or many: landing/requeue.ts
  *   no webhook ends the request         reconciling/reconciler.ts makes the first poll, poller.ts the next ones
  *
  * When something fails, these decide:

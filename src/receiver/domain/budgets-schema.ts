@@ -11,7 +11,7 @@ export const callBudgets = mediadock.table('call_budgets', {
     .array()
     .notNull()
     .default(sql`array_fill(0, array[61])`),
-  /** How many of the calls in `slots` had the purpose `extra` (call-budget.ts). */
+  /** How many of the calls in `slots` had the purpose `trial` (call-budget.ts). */
   trial_slots: integer()
     .array()
     .notNull()

@@ -128,7 +128,9 @@ const suspectEscape = /\\u(0000|d[89a-f])/i
 
 /**
  * The bytes of a delivery's id that come from its webhook id: enough to tell the webhook ids of a busy day apart. The
- * other 10 come from its body: too many for a forger to find two bodies with one id.
+ * other 10 come from its body. Finding a body with the id of a given delivery takes about 2^80 tries, which is too many.
+ * The holder of a key can find two bodies with one id in about 2^40 tries, but gains nothing: both are its own, and only
+ * the first is stored.
  */
 const idBytes = 6
 
@@ -136,8 +138,9 @@ const idBytes = 6
  * Returns the identity of a delivery as a uuid: 6 bytes of the SHA-256 of the webhook id, then 10 of the SHA-256 of the
  * body. So one 16-byte key enforces the uniqueness of the pair, and all deliveries of one webhook id are adjacent.
  *
- * The body is signed and the id is not. Two bodies under one id collide with probability 2^-80. Two ids over one body
- * collide with 2^-48, and the second id has no further effect in any case.
+ * The body is signed and the id is not. Two bodies under one id collide with probability 2^-80, unless one sender
+ * searched for both: see `idBytes`. Two ids over one body collide with 2^-48, and the second id has no further effect in
+ * any case.
  *
  * The digest of the body also covers the name of its source, but for the default source, so two sources never share a
  * delivery.

@@ -13,7 +13,9 @@
  *   invalid           the answer does not follow the documents of the API
  *   unauthorized      the source refused the key
  *   rate_limited      the source limits the calls of the key
- *   no_call           no call was made, or this process cut it in order to stop
+ *   no_call           nobody knows the source's answer: no call was made, since no key has one left or may be used, or
+ *                     this process cut its call in order to stop. The reason, in `requests.poll_detail`, says which:
+ *                     after `stopping` the source may have received the call
  *   landing_failed    Postgres refused the result
  *
  * The columns of `pollEndings`:
@@ -25,10 +27,7 @@
  *              answer rarely changes. `in_place`: as before, since the poll showed nothing of the request. `none`: none
  */
 
-/**
- * The values of `requests.poll_outcome`; `poll_detail` adds to them. The log `polls` has a row for each call, with the
- * kind of its answer (FetchOutcome): `unauthorized` and `rate_limited` are stored only there.
- */
+/** The values that readers of `requests.poll_outcome` are promised; `poll_detail` adds to them. */
 export const pollOutcomes = [
   'result',
   'running',
@@ -44,8 +43,14 @@ export const pollOutcomes = [
 ] as const
 export type PollOutcome = (typeof pollOutcomes)[number]
 
+/**
+ * The values that polls store there. An answer that concerns only the key is stored as `postponed`, with its kind in
+ * `poll_detail`. The log `polls` is apart: it has a row for each call, with the kind of its answer (FetchOutcome).
+ */
+type StoredOutcome = Exclude<PollOutcome, 'unauthorized' | 'rate_limited'>
+
 type Row = {
-  stored: PollOutcome
+  stored: StoredOutcome
   counters: readonly ('landed' | 'running' | 'notFound' | 'failed' | 'postponed' | 'rateLimited')[]
   manual: string
   next: 'steady' | 'slowing' | 'in_place' | 'none'

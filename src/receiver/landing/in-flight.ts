@@ -10,9 +10,10 @@ const leastClaim = { rows: 100, bytes: 1024 * 1024 }
 /** The bytes of one statement. */
 const maxBatchBytes = 8 * 1024 * 1024
 /**
- * Deliveries of one request that may wait. Each batch returns the others of a flood to the inbox. Of these, this many
- * become due per second, for 300 s, and all others after 300 s. A batch spreads only the deliveries that it returns, so
- * those of several batches add up.
+ * Deliveries of one request that may wait. Each batch returns the others of a flood to the inbox, to become due later,
+ * at the pace of this many per second. Of 14 that wait, for example, 1 lands and 3 keep waiting. Numbers 5 to 8 are due
+ * after 1 s, 9 to 12 after 2 s, 13 and 14 after 3 s; no pause exceeds 300 s. Each batch starts again at 1 s, so two
+ * batches may return 8 for the same second.
  */
 const maxOfRequest = 4
 
@@ -27,14 +28,18 @@ const maxOfRequest = 4
  * RESERVED → READY → LANDING → RELEASED. A delivery that is not stored leaves from RESERVED, and one of a flood, or of
  * a process that stops while batches fail, from READY.
  */
-export type DeliveryInFlight = {
+export type DeliveryInFlight = LatestClaim & {
   mode: 'RESERVED' | 'READY' | 'LANDING' | 'RELEASED'
   lane: LaneName
-  /** In READY, a newer claim replaces this and the next two. */
+  freeRoom: () => void
+}
+
+/** The parts of a delivery in flight that a newer claim of it replaces, while it is READY. */
+type LatestClaim = {
   claimed: Claimed
   report: ReportToLand
+  /** When the claim was made or last renewed. */
   claimedAtMs: number
-  freeRoom: () => void
 }
 
 /**
@@ -49,7 +54,7 @@ export type Returned = { one: DeliveryInFlight; pauseMs: number }
 /** A batch to write, and deliveries to return because too many of their request wait. */
 export type Taken = { batch: DeliveryInFlight[]; flood: Returned[] }
 
-type Added = Pick<DeliveryInFlight, 'claimed' | 'report' | 'claimedAtMs'> & { bodyBytes: number }
+type Added = LatestClaim & { bodyBytes: number }
 
 export type InFlight = ReturnType<typeof createInFlight>
 
@@ -121,7 +126,8 @@ export function createInFlight({
       // Its lease ended while it waited, and the newer claim replaces the old one. A RESERVED or LANDING one stays as
       // it is, and the newer claim expires.
       const { claimed, report, claimedAtMs } = delivery
-      if (before.mode === 'READY') Object.assign(before, { claimed, report, claimedAtMs })
+      const latest: LatestClaim = { claimed, report, claimedAtMs }
+      if (before.mode === 'READY') Object.assign(before, latest)
     },
     /**
      * Takes the next batch of a lane: one delivery per request, the one that came into memory first. Two batches with

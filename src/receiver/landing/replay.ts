@@ -66,12 +66,20 @@ export async function replayDelivery(
       deps.logger.info({ delivery_id: id, request_id: report.request_id, outcome: change.outcome }, 'delivery replayed')
       deps.onProcessed({ report, outcome: change.outcome, receivedAt: undefined })
     }
-    // A delivery that would be parked, or flagged, as it is already, is left as it is.
-    const { parkedReason, flags } = delivery
-    const isKnown = change.outcome === (parkedReason ?? flags.find((flag) => flag === 'contradiction'))
-    return change.outcome === 'no_effect' || isKnown ? [] : [change]
+    return changedNothing(delivery, change.outcome) ? [] : [change]
   }
 }
+
+/**
+ * The result had landed before, or the outcome is the one that the delivery shows already: it is parked for this reason,
+ * or flagged for this contradiction. Readers of the changes would otherwise see an old mismatch as a new one.
+ */
+function changedNothing({ parkedReason, flags }: Loaded, outcome: Change['outcome']): boolean {
+  const shown = parkedReason ?? flags.find((flag) => flag === 'contradiction')
+  return outcome === 'no_effect' || outcome === shown
+}
+
+type Loaded = NonNullable<Awaited<ReturnType<typeof load>>>
 
 async function load(db: Database, id: string) {
   const d = schema.deliveries
