@@ -2,7 +2,7 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 
-const root = path.resolve(import.meta.dirname, '../..')
+const root = path.resolve(import.meta.dirname, '../../..')
 
 /** Writes the TypeScript files of the recipes to a new folder, with the packages that they import. */
 export async function writeProject(files: readonly string[]): Promise<string> {
