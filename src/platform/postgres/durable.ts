@@ -7,3 +7,11 @@ import { sql } from './drizzle.ts'
  */
 export const durable = sql`durable as materialized (
   select set_config('synchronous_commit', 'on', true), set_config('client_min_messages', 'warning', true))`
+
+/**
+ * SQL to select: makes a statement write although it changes no row, so its commit waits like any durable one. Rows
+ * that a statement only reads may be missing on the standby, since a server that crashed while it waited for its
+ * standby shows them after its restart. The message follows them in the log of the server, so a commit that waits for
+ * the message also waits for them.
+ */
+export const forcedWrite = sql`pg_logical_emit_message(true, 'mediadock', '')`

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer'
 import { atMost } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { durable } from '../../platform/postgres/durable.ts'
+import { durable, forcedWrite } from '../../platform/postgres/durable.ts'
 import { claimsAnew } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
@@ -121,13 +121,12 @@ function storing(rows: readonly Delivery[], now: SQL, claimed: StoreOptions['cla
           else least(to_timestamp(received_at), ${now}) end, is_claimed::int
       from stored join arrived using (id) where parked_reason is null
     )
-    -- A known delivery is acknowledged too, so this commit waits for the disk and a synchronous standby even where it
-    -- wrote no row: a server that crashed while it waited for its standby shows rows that the standby never got.
+    -- A known delivery is acknowledged too, so the commit must be durable even if it stored no row.
     select arrived.id, case when stored.id is not null then 'new'
         when (select d.environment = arrived.environment
           from mediadock.deliveries d where d.id = arrived.id) then 'known'
         else 'undecided' end as answer,
-      case when stored.id is null then pg_logical_emit_message(true, 'mediadock', '') end as waited_for
+      case when stored.id is null then ${forcedWrite} end as waited_for
     from arrived left join stored using (id)`
 }
 
