@@ -73,8 +73,8 @@ const lockElsewhere = 'a lock of another transaction prevented the landing'
 async function unlockedParts(deps: BatchDeps, unlanded: readonly DeliveryInFlight[], waitMs: number): Promise<Part[]> {
   const ids = unlanded.map(({ report }) => report.request_id)
   const locked = await lockedRequests(deps.db, ids)
-  // A part waits for half of the time. If two halves both meet a lock, they wait for as long as the whole did. The least
-  // is 10 ms, since a landing that holds the lock may take that long.
+  // A part waits for half of the time. If two halves both meet a lock, they wait for as long as the whole did. The
+  // least is 10 ms, since a landing that holds the lock may take that long.
   const nextWaitMs = Math.max(10, Math.round(waitMs / 2))
   if (locked.size === 0 && unlanded.length > 1) return halves(unlanded, nextWaitMs)
   const isLocked = ({ report }: DeliveryInFlight) => locked.size === 0 || locked.has(report.request_id)

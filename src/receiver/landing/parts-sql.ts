@@ -24,8 +24,16 @@ import type { ReportToLand } from './report-to-land.ts'
  * A claim fences only the end of its delivery (`dequeued`). A late claimant may still write a request: that row is
  * protected by its version (xmin, in `written`) and by the verdict.
  *
- * A row is often selected by an array of one (`= any(array[x])`). This forces one index look-up per row, although the
- * statistics are usually those of an empty inbox. An array of all rows beside a join would be sorted for each row.
+ * Plans. The planner knows the tables by outdated statistics, usually those of an empty inbox. These forms leave it
+ * only the look-up by an index. They change no result:
+ *
+ *   array of one    `id = any(array[x])`: one look-up for each row. An array of all rows would be sorted for each
+ *   limit of one    a subquery with `limit 1`: one look-up, never a scan of the table
+ *   ordered range   `id between … order by id limit n`: reads the range of ids in order. The planner of Postgres 18 may
+ *                   otherwise skip through the index by time, and then read all of it
+ *   hashed list     `(x in (select …)) is true`: the list is hashed, not joined
+ *   fenced          a subquery with `offset 0` is not merged into a join
+ *   counted once    everyNotification reads `notified` apart. In a join it might be read once for each row
  */
 
 /** How long a landing waits for a row that another transaction locks: much longer than a landing takes. */
@@ -117,6 +125,7 @@ export const dequeued = sql`
 export const replayDetail = sql`case when replay_id is null then null when failures > 0 then 'replayed to its end'
         else 'replay' end`
 
+/** Plans: hashed list. */
 const writtenThatLanded = sql`written where (written.request_id in (
         select outcomes.request_id from outcomes where outcomes.outcome = 'landed')) is true`
 
@@ -133,5 +142,5 @@ export const notified = sql`
         'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)
       from ${writtenThatLanded} and (select mediadock.may_notify())`
 
-/** SQL condition that reads `notified` to its end, once. In a join with `outcomes` it might be read for each row. */
+/** SQL condition that reads `notified` to its end. Plans: counted once. */
 export const everyNotification = sql`(select count(*) from notified) >= 0`

@@ -71,8 +71,8 @@ export async function replayDelivery(
 }
 
 /**
- * The result had landed before, or the outcome is the one that the delivery shows already: it is parked for this reason,
- * or flagged for this contradiction. Readers of the changes would otherwise see an old mismatch as a new one.
+ * The result had landed before, or the outcome is the one that the delivery shows already: it is parked for this
+ * reason, or flagged for this contradiction. Readers of the changes would otherwise see an old mismatch as a new one.
  */
 function changedNothing({ parkedReason, flags }: Loaded, outcome: Change['outcome']): boolean {
   const shown = parkedReason ?? flags.find((flag) => flag === 'contradiction')

@@ -57,8 +57,8 @@ export function requestRow({ live, sandbox }: KeyNamesByEnvironment): SQL {
 }
 
 /**
- * The conditions of the rules; null counts as false. They are asked in the order of the `case` below: `overrules`, for
- * example, says only that a voice is stronger. Webhooks of a wrong environment have been ruled out before it.
+ * The conditions of the rules; null counts as false. Each one holds for the ruling only if none above it in the `case`
+ * below does. So `overrules` need not check the environment of the request: `other_environment` comes first.
  * `report.environment` is that of the key that signed or fetched the report.
  */
 const conditions = (rowChanged: SQL, now: SQL) => sql`lateral (select
@@ -92,10 +92,10 @@ const conditions = (rowChanged: SQL, now: SQL) => sql`lateral (select
 type Judged = { rowChanged: SQL; from: SQL; where?: SQL; now: SQL }
 
 /**
- * The ruling, of which the first line that applies holds, and the row to write. `old_…` and `version` are of `r`.
+ * The ruling, and the row to write. In the `case`, the first matching line decides. `old_…` and `version` are of `r`.
  * `rowChanged`: the row of the request changed after the snapshot.
  *
- * The rulings by environment, for an unchanged row of the same source; the first line that applies holds. `undecided`:
+ * The rulings by environment, for an unchanged row of the same source. The first matching line decides. `undecided`:
  * nothing decides the environment of the request. `-`: the request has not ended. `as ends`: no_effect for the same
  * end, or contradiction.
  *
@@ -138,11 +138,14 @@ export function verdictFrom({ rowChanged, from, where = sql`true`, now }: Judged
         coalesce(coalesce(report.environment, r.request_environment) = 'sandbox', r.sandbox) as sandbox,
         case when report.via = 'poll' then ${now} end as confirmed_at,
         case
-          when not report.media_complete then ${now}
-          when report.via = 'poll' then null
-          -- An unconfirmed end needs the provider's word at once.
-          when changes_environment or poll_is_due or not_the_tracked_key or no_live_key then ${now}
-          -- A hint made the row. Its poll may be under way, and may end without an answer.
+          when not report.media_complete then ${now}    -- a poll brings the rest
+          when report.via = 'poll' then null            -- the provider's result is known
+          when changes_environment                      -- keys of both environments have signed an end
+            or poll_is_due                              -- no process has begun that poll, so it must not be lost. One
+                                                        -- that is under way still lands what it finds
+            or not_the_tracked_key                      -- another key signed than the one that tracking named
+            or no_live_key then ${now}                  -- a sandbox key, or an unknown one, proves too little
+          -- A hint made the row. Its poll may be under way, and may end without an answer, so the poll stays.
           when no_end_yet and r.landing_named_key then r.next_poll_at end as next_poll_at,
         r.version, r.status as old_status, r.landed_at as old_landed_at, r.confirmed_at as old_confirmed_at
       from ${from}, ${conditions(rowChanged, now)}

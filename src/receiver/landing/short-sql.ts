@@ -31,9 +31,8 @@ export const shortStatement = (reports: readonly ReportToLand[], at: LandingAt):
     notified as (${notified})`
 
 /**
- * Selects the ordinary deliveries and judges them, by the rows as the snapshot shows them. Each look-up has its own
- * `limit 1`, so that outdated statistics never make the planner scan a table. The range of ids is read in order, since
- * the planner of Postgres 18 may otherwise choose to skip through the index by time, and then read all of it.
+ * Selects the ordinary deliveries and judges them, by the rows as the snapshot shows them. Plans (parts-sql.ts): limit
+ * of one, ordered range.
  */
 const verdict = ({ keyNames, now }: LandingAt) =>
   verdictFrom({
@@ -51,7 +50,7 @@ const verdict = ({ keyNames, now }: LandingAt) =>
 
 /**
  * Only the reports that were written. Mismatches, and rows that changed since they were read, are left to the whole
- * statement. `is true` makes the planner hash the list instead of joining it, here and below.
+ * statement. Plans: hashed list.
  */
 const outcomes = sql`
       select request_id, via, delivery_id, claims, old_landed_at, 'landed' as outcome from verdict

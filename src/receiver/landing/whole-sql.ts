@@ -19,7 +19,7 @@ import { requestRow, verdictFrom } from './rules-sql.ts'
 
 /*
  * The whole statement, which lands every delivery that the short one does not, and the results of the provider.
- * parts-sql.ts explains the parts that both statements have, and why rows are selected by arrays of one. Parts of this
+ * parts-sql.ts explains the parts that both statements have, and the forms that keep their plans. Parts of this
  * statement alone:
  *
  *   seen           the versions of the rows of the requests, as the snapshot shows them
@@ -34,26 +34,27 @@ import { requestRow, verdictFrom } from './rules-sql.ts'
  * the flags that the other landing set. So a landing that only flags or parks its delivery writes a new version of the
  * row too, while the row is unconfirmed. Exceptions are a delivery of another source and a `discarded` one.
  *
- * The effects of each outcome on the row of the request, the delivery and its place in the inbox, and readers. Flags:
- * each delivery gets those that its report carries, and `id_reused` if an earlier one has its webhook id.
+ * The effects of each outcome on the row of the request, its extra poll, the delivery, its place in the inbox, its
+ * attempts, and the feed with its NOTIFY:
  *
- *   outcome           row           delivery   inbox         flag of this name   attempt   extra poll   feed, NOTIFY
- *   landed            written       kept       deleted       -                   (1)       (2)          yes
- *   agreed            written       (3)        (3)           -                   -         -            -
- *   no_effect         new version   kept       deleted       -                   yes       -            -
- *   contradiction     new version   kept       deleted       yes                 yes       yes          -
- *   key_mismatch      new version   parked     deleted       yes                 yes       yes          -
- *   source_mismatch   -             parked     deleted       yes                 yes       -            -
- *   discarded         -             deleted    deleted       -                   -         -            -
- *   raced             -             kept       due at once   - (id_reused only)  -         -            -
+ *   outcome           row           extra poll    delivery         inbox         attempt     feed
+ *   landed            written       if parked     kept             deleted       if later    yes
+ *   agreed            written       -             -                -             -           -
+ *   no_effect         new version   -             kept             deleted       yes         -
+ *   contradiction     new version   yes           kept, flagged    deleted       yes         -
+ *   key_mismatch      new version   yes           parked, flagged  deleted       yes         -
+ *   source_mismatch   -             -             parked, flagged  deleted       yes         -
+ *   discarded         -             -             deleted          deleted       -           -
+ *   raced             -             -             kept             due at once   -           -
  *
- * A confirmed row gets no new version and no extra poll.
+ *   new version   only of an unconfirmed row. A confirmed one stays as it is, and gets no extra poll
+ *   if parked     if a delivery of the request is parked for its key, and the row stays unconfirmed
+ *   if later      unless the first claim of the delivery gave the request its first end
+ *   flagged       with the name of the outcome. Each kept or parked delivery also gets `id_reused`, if an earlier one
+ *                 has its webhook id, and, unless it raced, the flags that its report carries
  *
- * (1) Unless its first claim lands the request first. (2) If a delivery is parked for its key and the row stays
- * unconfirmed. (3) Only the provider's result agrees, and it has no delivery.
- *
- * A single replay also ends the parking, unless it raced or parks. A written row may change flags of other deliveries:
- * see `flagChanges`.
+ * Only results of the provider agree, so that line has no delivery. A single replay also ends the parking, unless it
+ * raced or parks. A written row may change flags of other deliveries: see `flagChanges`.
  */
 
 /** The WITH of the whole statement. A reader of `outcomes` must add `everyNotification`. */
@@ -206,8 +207,8 @@ const discarded = sql`
 
 /**
  * One row per rule that applies to a delivery, of a report or another one of its request. `adds`: a flag, or null.
- * `ends_contradiction` removes that flag. `parks`: why it is parked. `unparks` ends that. With `offset 0`, the planner
- * does not merge a look-up into a join.
+ * `ends_contradiction` removes that flag. `parks`: why it is parked. `unparks` ends that. Plans (parts-sql.ts): fenced,
+ * ordered range.
  */
 const flagChanges = sql`
       -- The flags that the report carries.
@@ -236,9 +237,8 @@ const flagChanges = sql`
       where outcomes.changes_environment and outcomes.outcome = 'landed' and d.environment in ('live', 'sandbox')
         and (d.environment <> outcomes.environment or d.parked_reason = 'key_mismatch')
       union all
-      -- An earlier delivery has the same webhook id. Order and limit make the planner read the range of ids: see the
-      -- verdict of short-sql.ts. Only 16 others are compared, so of more than 17 the first ones may stay without the
-      -- flag.
+      -- An earlier delivery has the same webhook id. Only 16 others are compared, so of more than 17 the first ones may
+      -- stay without the flag.
       select later.id, 'id_reused' as adds, false, null, false
       from outcomes, lateral (select * from mediadock.deliveries where id = outcomes.delivery_id offset 0) later
       where outcomes.outcome <> 'discarded' and exists (
