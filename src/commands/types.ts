@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { z } from 'zod'
 import { HttpError } from '../platform/http/http.ts'
-import type { SourceReads } from '../receiver/fetching/source-reads.ts'
+import type { SourceReads } from '../receiver/accounts/source-reads.ts'
 import { catalogEntrySchema, modelSchema, type InputDescriptor, type Model } from '../wire/schemas.ts'
 import { providerReadsOf, withReceiver } from './processing.ts'
 import { defineCommand } from './usage.ts'

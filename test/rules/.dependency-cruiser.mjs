@@ -31,7 +31,7 @@ const receiver = [
   ['gauges'],
   ['reconciling', 'submitting'],
   ['landing'],
-  ['feeding'],
+  ['feeding', 'accounts'],
   ['fetching', 'intake', 'settings.ts'],
   ['sources'],
   ['domain'],

@@ -1,7 +1,7 @@
 import type { Request, Response } from 'express'
 import { z } from 'zod'
 import { accountSchema, catalogEntrySchema, modelSchema } from '../../wire/schemas.ts'
-import type { ReadAnswer } from '../fetching/source-reads.ts'
+import type { ReadAnswer } from '../accounts/source-reads.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { costFiltersSchema, costsSchema, readCosts } from '../queries/costs.ts'
 import { parseFilters } from '../queries/filters.ts'

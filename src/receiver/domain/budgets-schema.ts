@@ -39,13 +39,13 @@ export const callBudgets = mediadock.table('call_budgets', {
   /** The end of the last outage. Polls that it held up are due at once. */
   recovered_at: instant(),
   /**
-   * The account of the key, as the provider names it, and the calls per minute of the whole account: see accounts.ts.
+   * The account of the key, as the provider names it, and the calls per minute of the whole account: see accounts/accounts.ts.
    */
   account_id: text(),
   account_limit: integer(),
   /** When a submit with this key was last refused with 402 insufficient_credits. */
   credits_refused_at: instant(),
-  /** When a process last asked for the balance of the account with this key: see balances.ts. */
+  /** When a process last asked for the balance of the account with this key: see accounts/balances.ts. */
   account_asked_at: instant(),
   /** The answer: the credits that were left, when, and what this receiver's requests had cost in the hour before. */
   balance: numeric(),

@@ -72,7 +72,7 @@ type Answer = {
  * Takes one call with a key, if it has one left. The budget is one row per key, shared by all replicas, and a strict
  * bound over any 60 s. secondsUntilFree() states how submitting and completing share it.
  *
- * Keys whose account is known share a limit besides (accounts.ts). It is not strict: calls that several keys take at
+ * Keys whose account is known share a limit besides (accounts/accounts.ts). It is not strict: calls that several keys take at
  * the same moment do not see each other, which the default leaves room for.
  *
  * The row counts, for each second of the last minute and the newest first, the calls, the submits and the trial calls

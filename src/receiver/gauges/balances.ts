@@ -14,7 +14,7 @@ export type AccountBalance = {
   spentLastHour: number
   /**
    * By which share the provider's usage of 30 days lies outside the bounds of our records (MonthSpending of
-   * fetching/balances.ts): 0 within them, null if they cannot be compared.
+   * accounts/balances.ts): 0 within them, null if they cannot be compared.
    */
   difference: number | null
 }

@@ -16,7 +16,7 @@ export type CallBudget = {
   account: AccountBudget | undefined
 }
 
-/** The budget that all keys of an account share. A key has none until its account is known: see accounts.ts. */
+/** The budget that all keys of an account share. A key has none until its account is known: see accounts/accounts.ts. */
 export type AccountBudget = {
   /** The provider's id of the account. */
   id: string

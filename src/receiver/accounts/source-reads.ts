@@ -2,10 +2,8 @@ import { HttpError } from '../../platform/http/http.ts'
 import { jsonOf } from '../../platform/json-text.ts'
 import { usableKey, type GenerationKey } from '../domain/keys.ts'
 import type { Api } from '../domain/source.ts'
-import type { KeyEffect } from './key-health.ts'
-import { callSource, noCallLeft, type CallingDeps } from './source-call.ts'
-
-// In this folder, since accounts.ts reads with it, too. Most reads are for callers of the API: api/provider.ts.
+import type { KeyEffect } from '../fetching/key-health.ts'
+import { callSource, noCallLeft, type CallingDeps } from '../fetching/source-call.ts'
 
 /** A read-only call to the default source: its catalog, a model, an estimate or the account. */
 export type SourceRead = { path: string; body?: { input: Record<string, unknown> } }

@@ -2,8 +2,6 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
 
-// In this folder, since `call_budgets` has the balances and only fetching writes it. gauges/balances.ts reads them.
-
 /** The credits that the live requests of an account settled in the last 30 days, as bounds. */
 export type MonthSpending = {
   /** The landed cost of requests that were tracked in the 30 days. */

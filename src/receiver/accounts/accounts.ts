@@ -7,8 +7,6 @@ import { usableDefaultKeys, type GenerationKey, type Keys } from '../domain/keys
 import { claimAccounts, noteBalance, type Spending } from './balances.ts'
 import type { SourceReads } from './source-reads.ts'
 
-// A role, and yet in this folder: the limit of an account belongs to the budgets of its keys (takeCall()).
-
 export type AccountsDeps = {
   db: Database
   reads: SourceReads
