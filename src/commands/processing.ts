@@ -10,7 +10,7 @@ import { createPollLog } from '../receiver/fetching/poll-log.ts'
 import { createSourceClient } from '../receiver/fetching/source-client.ts'
 import { createPollKeeper } from '../receiver/reconciling/poll-claims.ts'
 import type { PollingDeps } from '../receiver/reconciling/polling.ts'
-import { createSetAside } from '../receiver/reconciling/rests.ts'
+import { createSetAside } from '../receiver/reconciling/set-aside.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 import { withReceiverDatabase } from './database.ts'
 

@@ -21,8 +21,8 @@ import { createHandOver } from './landing/hand-over.ts'
 import type { LandingDeps } from './landing/landing-deps.ts'
 import { createReceiverMetrics } from './metrics.ts'
 import { createAwaited } from './reconciling/awaited.ts'
-import { createResting } from './reconciling/poll-claims.ts'
 import { restMs } from './reconciling/poller.ts'
+import { createRestingQueues } from './reconciling/resting-queues.ts'
 import { createUnsignedHints } from './reconciling/unsigned-hints.ts'
 import type { ReceiverSettings } from './settings.ts'
 import type { RunningSlice, Slice } from './slice.ts'
@@ -185,7 +185,7 @@ function openCalls({ settings, db, pools, keys, clock, time, logger, metrics, fe
 function openPolls({ db, keys, clock, time, logger, metrics }: Shared) {
   return {
     awaited: createAwaited(),
-    resting: createResting({ clock, keys }, restMs),
+    resting: createRestingQueues({ clock, keys }, restMs),
     unsignedHints: createUnsignedHints({ db, time, logger, dropped: metrics.unsignedHintsDropped }),
   }
 }

@@ -6,10 +6,10 @@ import { createPool, type Database } from '../../src/platform/postgres/postgres.
 import { timeOf } from '../../src/platform/postgres/time.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/domain/delivery.ts'
 import { storeDeliveries } from '../../src/receiver/intake/store.ts'
-import { createResting } from '../../src/receiver/reconciling/poll-claims.ts'
 import { createPoller, restMs, type Poller } from '../../src/receiver/reconciling/poller.ts'
 import type { PollingDeps } from '../../src/receiver/reconciling/polling.ts'
-import { createSetAside } from '../../src/receiver/reconciling/rests.ts'
+import { createRestingQueues } from '../../src/receiver/reconciling/resting-queues.ts'
+import { createSetAside } from '../../src/receiver/reconciling/set-aside.ts'
 import { defaultSource, keysOf, liveKey, sandboxKey } from './receiver.ts'
 
 /** Renews no lease: the test says what time it is. */
@@ -60,7 +60,7 @@ export function createTestWorker({
 
 /** A poller that shares nothing with others but the database. */
 export function testPoller(deps: PollingDeps): Poller {
-  return createPoller({ ...deps, resting: createResting(deps, restMs) })
+  return createPoller({ ...deps, resting: createRestingQueues(deps, restMs) })
 }
 
 /** A body as the listener stores it, with a new id. */

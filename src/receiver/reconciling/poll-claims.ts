@@ -11,16 +11,8 @@ import { environmentIn, type Environment } from '../domain/environment.ts'
 import type { Keys } from '../domain/keys.ts'
 import { afterClaim, pollLease } from '../domain/poll-schedule.ts'
 import type { requests } from '../domain/schema.ts'
-import {
-  isHeldUp,
-  isOverdueWithoutPollTime,
-  isScheduledForKey,
-  pollQueues,
-  queueOf,
-  queueOfRow,
-  strangers,
-} from './due.ts'
-import { createRests, type SetAside } from './rests.ts'
+import { isHeldUp, isOverdueWithoutPollTime, isScheduledForKey, pollQueues, queueOfRow, strangers } from './due.ts'
+import type { SetAside } from './set-aside.ts'
 
 /** A request that this process is polling. */
 export type HeldPoll = { request_id: string; claims: number }
@@ -66,25 +58,7 @@ type ClaimedRow = RowOf<
 /** A request with the claim of its poll. `endRenewals` stops renewing its lease. */
 export type ClaimedPoll = ClaimedRow & { endRenewals: () => Promise<void> }
 
-export type Resting = ReturnType<typeof createResting>
-
-/**
- * Keeps the poll queues without calls, which rest for `ms` each. Extra polls have fewer calls than the others, so a
- * queue rests apart for them.
- */
-export function createResting({ clock, keys }: { clock: () => Date; keys: () => Keys }, ms: number) {
-  const [scheduled, extra] = [createRests(clock, ms), createRests(clock, ms)]
-  return {
-    /** The resting queues, for a claim. */
-    queues: () => ({ resting: scheduled.present(), restingExtra: extra.present() }),
-    /** True while the key of a request has no call. */
-    isResting: (keyName: string) => scheduled.present().has(queueOf(keys(), keyName)),
-    /** Lets the queue of a poll without a call rest. */
-    add: (one: ClaimedPoll) => (one.is_extra ? extra : scheduled).add(queueOf(keys(), one.key_name)),
-  }
-}
-
-/** How many to claim, and of which poll queues none: see createResting(). */
+/** How many to claim, and of which poll queues none: see createRestingQueues(). */
 export type Wanted = { limit: number; resting: ReadonlySet<string>; restingExtra?: ReadonlySet<string> }
 
 /**

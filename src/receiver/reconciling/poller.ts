@@ -3,8 +3,9 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { faultOf } from '../../platform/postgres/errors.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { askForExtraPollNow, extraPollAt } from '../domain/poll-schedule.ts'
-import { claimDue, type ClaimDeps, type Resting } from './poll-claims.ts'
+import { claimDue, type ClaimDeps } from './poll-claims.ts'
 import { beginPolls, type PollingDeps } from './polling.ts'
+import type { RestingQueues } from './resting-queues.ts'
 
 export type Poller = ReturnType<typeof createPoller>
 
@@ -16,7 +17,7 @@ export const restMs = 3000
  * claims and code, so replicas and runs share the work. A poll queue that got no call rests. Overdue requests without a
  * time for a poll, and scheduled polls of unknown keys, are left to the runs of the reconciler.
  */
-export function createPoller(deps: PollingDeps & { resting: Resting }) {
+export function createPoller(deps: PollingDeps & { resting: RestingQueues }) {
   // Polls in progress at a time. A poll that hangs counts until its call ends (callDeadlineMs).
   const parallel = createParallelWork(16)
   const { resting } = deps

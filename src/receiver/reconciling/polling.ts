@@ -13,7 +13,8 @@ import type { LandingDeps } from '../landing/landing-deps.ts'
 import { lockedRequests } from '../landing/locked-requests.ts'
 import { reportToLand } from '../landing/report-to-land.ts'
 import { landOrThrow, type LandingOutcome } from '../landing/two-statements.ts'
-import type { ClaimDeps, ClaimedPoll, Resting } from './poll-claims.ts'
+import type { ClaimDeps, ClaimedPoll } from './poll-claims.ts'
+import type { RestingQueues } from './resting-queues.ts'
 
 export type PollingDeps = ClaimDeps &
   Pick<LandingDeps, 'mediaHosts' | 'logger' | 'onProcessed'> & {
@@ -31,7 +32,7 @@ export type PollingDeps = ClaimDeps &
 export async function beginPolls(
   deps: PollingDeps,
   due: readonly ClaimedPoll[],
-  resting: Resting,
+  resting: RestingQueues,
 ): Promise<Promise<PollEnding>[]> {
   const polls: Promise<PollEnding>[] = []
   for (const one of due) {

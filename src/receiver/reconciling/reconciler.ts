@@ -1,7 +1,8 @@
 import { faultOf } from '../../platform/postgres/errors.ts'
 import { pollEndings, type PollEnding, type RunCounter } from '../domain/poll-endings.ts'
-import { claimDue, claimOne, claimForRun, createResting, type Resting } from './poll-claims.ts'
+import { claimDue, claimOne, claimForRun } from './poll-claims.ts'
 import { beginPolls, poll, type PollingDeps } from './polling.ts'
+import { createRestingQueues, type RestingQueues } from './resting-queues.ts'
 
 /** The number of the requests of a run, and of its polls by their endings. */
 export type ReconcileRun = Record<'scanned' | RunCounter, number>
@@ -15,7 +16,7 @@ const claimRows = 16
 export async function runOnce(deps: PollingDeps, signal?: AbortSignal): Promise<ReconcileRun> {
   const run = newRun()
   // Poll queues without calls wait for the next run; others continue.
-  const resting = createResting(deps, Infinity)
+  const resting = createRestingQueues(deps, Infinity)
   // The limit of one run. The next tick continues.
   while (run.scanned < 2000 && !signal?.aborted) {
     const ends = await pollSome(deps, resting)
@@ -43,7 +44,7 @@ export async function runOnce(deps: PollingDeps, signal?: AbortSignal): Promise<
  * calls first. A claim is renewed until its poll ends, so the first polls begin before others are claimed: that may
  * fail.
  */
-async function pollSome(deps: PollingDeps, resting: Resting): Promise<PromiseSettledResult<PollEnding>[]> {
+async function pollSome(deps: PollingDeps, resting: RestingQueues): Promise<PromiseSettledResult<PollEnding>[]> {
   const begin = async (claim: typeof claimDue) => {
     const due = await claim(deps, { limit: claimRows, ...resting.queues() })
     return beginPolls(deps, due, resting)
