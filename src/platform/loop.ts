@@ -10,7 +10,7 @@ export type FailingRole = { role: string; failures: number; seconds: number; err
 export type Loop = ReturnType<typeof startLoop>
 
 /** The rounds of a background role. */
-export type Role = Omit<LoopOptions, 'logger' | 'signal'>
+export type Rounds = Omit<LoopOptions, 'name' | 'logger' | 'signal'>
 
 type LoopOptions = {
   name: string

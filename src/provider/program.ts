@@ -3,7 +3,7 @@ import { withDeadline } from '../platform/deadline.ts'
 import { listen, type Listener } from '../platform/http/http.ts'
 import { watchReadiness, withHealth } from '../platform/http/readiness.ts'
 import type { Logger } from '../platform/logger.ts'
-import { startLoop, type Role } from '../platform/loop.ts'
+import { startLoop, type Rounds } from '../platform/loop.ts'
 import { createPoster } from '../platform/outward/poster.ts'
 import { diallingOf } from '../platform/outward/public-url.ts'
 import { resolve } from '../platform/outward/resolver.ts'
@@ -134,7 +134,7 @@ function startBackground(
   const sending = { db, secretKey, poster, pauses, timeoutMs, userAgent, time, hostClock, random, logger }
   const dispatcher = createDispatcher({ ...sending, onFree: () => dispatcherLoop.wake() }, cut)
 
-  const loopOf = (name: string, runOnce: Role['runOnce'], idleMs: number) =>
+  const loopOf = (name: string, runOnce: Rounds['runOnce'], idleMs: number) =>
     startLoop({ name, runOnce, idleMs, after, logger, signal })
   // The pause between polls of the queue while this process submits nothing.
   const workerLoop = loopOf('queue worker', worker.runOnce, 500)

@@ -31,8 +31,22 @@ import { joinSubmit } from './submitting/joining.ts'
 import { createSubmitter } from './submitting/submit.ts'
 import { type Traces } from './traces/traces.ts'
 
-/** The background roles that other parts wake, by the names in logs and metrics. */
-type WokenRole = 'inbox' | 'feed' | 'poller' | 'arrival-log' | 'poll-log' | 'quarantine' | 'alerts' | 'issues'
+/** The background roles of the core, by the names in logs and metrics. background.ts defines the rounds of each. */
+export type RoleName =
+  | 'inbox'
+  | 'inbox-leases'
+  | 'feed'
+  | 'arrival-log'
+  | 'poll-log'
+  | 'quarantine'
+  | 'minutes'
+  | 'arrival-partitions'
+  | 'key-sets'
+  | 'accounts'
+  | 'submits'
+  | 'poller'
+  | 'alerts'
+  | 'issues'
 
 export type PartsOptions = {
   settings: ReceiverSettings
@@ -93,7 +107,7 @@ function openShared(options: PartsOptions, traces: Traces | undefined) {
     pressure: createPressure(),
     wakes,
     /** Starts the next round of a role now. */
-    wake: (role: WokenRole) => void wakes.emit(role),
+    wake: (role: RoleName) => void wakes.emit(role),
     lifetime,
   }
 }

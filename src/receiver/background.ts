@@ -1,11 +1,11 @@
 import cron from 'node-cron'
 import { cronLogger } from '../platform/cron-logger.ts'
 import { withDeadline } from '../platform/deadline.ts'
-import { createStreak, startLoop, type FailingRole, type Role } from '../platform/loop.ts'
+import { createStreak, startLoop, type FailingRole, type Rounds } from '../platform/loop.ts'
 import { createGuessLimit } from '../platform/pages/guess-limit.ts'
 import { readTime } from '../platform/postgres/time.ts'
 import { noteAccounts } from './accounts/accounts.ts'
-import type { Parts } from './assembly.ts'
+import type { Parts, RoleName } from './assembly.ts'
 import { createSequencer } from './feeding/sequencer.ts'
 import { onCallRoles } from './on-call/roles.ts'
 import { readSpending } from './queries/spending.ts'
@@ -54,15 +54,15 @@ export function startBackground(parts: Parts, running: readonly RunningSlice[], 
     failingRoles: (): FailingRole[] => [...loops, schedules.retention].flatMap(({ failing }) => failing() ?? []),
   }
   const onCall = { slices: parts.slices, background: watched, startedAt: clock(), after, signal }
-  const roles: Role[] = [
+  const roles: Record<RoleName, Rounds> = {
     ...landingRoles(parts, running),
     ...logRoles(parts),
     ...pollRoles(parts, poller, options),
     ...onCallRoles({ ...parts.shared, ...onCall, wakeAlerts: () => wake('alerts') }),
-  ]
-  const ofCore = roles.map((role) => {
-    const loop = startLoop({ after, logger, signal, ...role })
-    wakes.on(role.name, loop.wake)
+  }
+  const ofCore = Object.entries(roles).map(([name, rounds]) => {
+    const loop = startLoop({ name, after, logger, signal, ...rounds })
+    wakes.on(name, loop.wake)
     return loop
   })
   const loops = [...ofCore, ...running.flatMap(({ loop }) => loop ?? [])]
@@ -114,22 +114,22 @@ function pollingDeps({ shared, landing, calls, polls }: Parts): PollingDeps {
   }
 }
 
-function landingRoles({ shared, landing }: Parts, running: readonly RunningSlice[]): Role[] {
+function landingRoles({ shared, landing }: Parts, running: readonly RunningSlice[]) {
   const { pressure, db, lifetime } = shared
   const { handOver } = landing
   const { signal } = lifetime.stopping
   const onSequenced = () => running.forEach((slice) => slice.onSequenced?.())
   const sequencer = createSequencer({ db, onSequenced, signal })
-  return [
-    { name: 'inbox', runOnce: () => pressure.paced(handOver.claimSome, signal), idleMs: pollMs },
-    { name: 'inbox-leases', runOnce: handOver.renewLeases, idleMs: pollMs },
+  return {
+    inbox: { runOnce: () => pressure.paced(handOver.claimSome, signal), idleMs: pollMs },
+    'inbox-leases': { runOnce: handOver.renewLeases, idleMs: pollMs },
     // A landing in this process wakes the feed. This interval serves every other change: landings of other processes,
     // refused submits, removed media, and values that join a landed result.
-    { name: 'feed', runOnce: sequencer.runOnce, idleMs: 250 },
-  ]
+    feed: { runOnce: sequencer.runOnce, idleMs: 250 },
+  }
 }
 
-function logRoles({ shared, calls, intake }: Parts): Role[] {
+function logRoles({ shared, calls, intake }: Parts) {
   const { pressure, settings, db, clock, time, logger, lifetime } = shared
   const { arrivalLog, quarantine } = intake
   const { signal } = lifetime.stopping
@@ -140,20 +140,20 @@ function logRoles({ shared, calls, intake }: Parts): Role[] {
     return { more: false }
   }
   const makePartitions = createPartitionMaker({ db, clock, logger })
-  return [
-    { name: 'arrival-log', runOnce: writeArrivals, idleMs: pollMs, gatherMs: gatherRowsMs },
-    { name: 'poll-log', runOnce: writePolls, idleMs: pollMs, gatherMs: gatherRowsMs },
-    { name: 'quarantine', runOnce: quarantine.runOnce, idleMs: pollMs },
-    { name: 'minutes', runOnce: () => pressure.paced(writeMinute, signal), idleMs: 20_000 },
-    { name: 'arrival-partitions', runOnce: makePartitions, idleMs: 10_000 },
-  ]
+  return {
+    'arrival-log': { runOnce: writeArrivals, idleMs: pollMs, gatherMs: gatherRowsMs },
+    'poll-log': { runOnce: writePolls, idleMs: pollMs, gatherMs: gatherRowsMs },
+    quarantine: { runOnce: quarantine.runOnce, idleMs: pollMs },
+    minutes: { runOnce: () => pressure.paced(writeMinute, signal), idleMs: 20_000 },
+    'arrival-partitions': { runOnce: makePartitions, idleMs: 10_000 },
+  }
 }
 
 function pollRoles(
   { shared, landing, calls, polls }: Parts,
   poller: Poller,
   { followsUp = true, asksForAccounts = true }: BackgroundOptions,
-): Role[] {
+) {
   const { pressure, settings, db, keys, keySets, time, lifetime } = shared
   const { fetchRatePerAccount: limitPerMinute } = settings
   const asking = { db, keys, time, readSpending, reads: calls.sourceReads, limitPerMinute, asked: new Map() }
@@ -164,12 +164,12 @@ function pollRoles(
     if (!followsUp || landing.handOver.isBehind()) return { more: false }
     return pressure.paced(poller.runOnce, lifetime.stopping.signal)
   }
-  return [
-    { name: 'key-sets', runOnce: () => keySets.runOnce(keys()), idleMs: 5000 },
-    { name: 'accounts', runOnce: askForAccounts, idleMs: 60_000 },
-    { name: 'submits', runOnce: calls.submitter.runOnce, idleMs: pollMs },
-    { name: 'poller', runOnce: pollDue, idleMs: pollMs, gatherMs: gatherPollsMs },
-  ]
+  return {
+    'key-sets': { runOnce: () => keySets.runOnce(keys()), idleMs: 5000 },
+    accounts: { runOnce: askForAccounts, idleMs: 60_000 },
+    submits: { runOnce: calls.submitter.runOnce, idleMs: pollMs },
+    poller: { runOnce: pollDue, idleMs: pollMs, gatherMs: gatherPollsMs },
+  }
 }
 
 /** Starts the jobs of RECONCILE_CRON and RETENTION_CRON. A tick before the receiver is prepared does nothing. */
