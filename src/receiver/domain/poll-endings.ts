@@ -13,9 +13,9 @@
  *   invalid           the answer does not follow the documents of the API
  *   unauthorized      the source refused the key
  *   rate_limited      the source limits the calls of the key
- *   no_call           either no call was made, since no key has one left or may make one, or this process cut its call
- *                     in order to stop. `poll_detail` has the reason. After `stopping`, the second one, the source may
- *                     have received the call
+ *   no_call           either no call was made, since the source is down, or no key has one left or may make one; or this
+ *                     process cut its call in order to stop, and the source may have received it. `poll_detail` has the
+ *                     reason; the second one is `stopping`
  *   landing_failed    Postgres refused the result
  *
  * The columns of `pollEndings`:
