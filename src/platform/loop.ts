@@ -26,12 +26,15 @@ type LoopOptions = {
   signal: AbortSignal
 }
 
+/** After a failure, no wake ends the pause sooner. Under load wakes never stop, and each round would fail again. */
+const minRetryMs = 250
+
 /** The deadline of a round, so that a statement lost with its connection does not block the role for ever. */
 const roundMs = 30_000
 
 /**
  * Runs one background role until the signal aborts. A round that throws is logged and retried after a growing, jittered
- * pause.
+ * pause, or after a wake.
  */
 export function startLoop({ name, runOnce, idleMs, gatherMs, after, logger, signal }: LoopOptions) {
   let woken = false
@@ -65,10 +68,11 @@ export function startLoop({ name, runOnce, idleMs, gatherMs, after, logger, sign
         await sleep(jittered(idleMs))
       } catch (error) {
         const failures = streak.failed(error)
-        const pauseMs = jittered(Math.min(250 * 2 ** failures, 10_000))
+        const pauseMs = jittered(Math.min(minRetryMs * 2 ** failures, 10_000))
         logger.error({ err: error, loop: name, failures, retry_in_ms: pauseMs }, 'background round failed, will retry')
         woken = false
-        await sleep(pauseMs)
+        await delay(minRetryMs, undefined, { signal }).catch(() => {})
+        await sleep(pauseMs - minRetryMs)
       }
     }
   }

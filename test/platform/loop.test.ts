@@ -50,6 +50,20 @@ describe('a loop', () => {
     await eventually(() => failing() === undefined)
   })
 
+  it('pauses after a failure, however often it is woken', async () => {
+    let rounds = 0
+    const { wake } = start(async () => {
+      rounds += 1
+      throw new Error('it fails')
+    })
+    for (let n = 0; n < 60; n += 1) {
+      wake()
+      await delay(10)
+    }
+    expect(rounds).toBeGreaterThan(0)
+    expect(rounds).toBeLessThan(10)
+  })
+
   it('runs again after the pause', async () => {
     let rounds = 0
     start(async () => ({ more: ++rounds < 0 }), 20)
