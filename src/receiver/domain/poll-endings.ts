@@ -16,6 +16,7 @@
  *   no_call           either no call was made, since the source is down, or no key has one left or may make one; or this
  *                     process cut its call in order to stop, and the source may have received it. `poll_detail` has the
  *                     reason; the second one is `stopping`
+ *   no_key            no key of its source may make calls
  *   landing_failed    Postgres refused the result
  *
  * The columns of `pollEndings`:
@@ -71,6 +72,8 @@ export const pollEndings = {
   unauthorized: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'in_place' },
   rate_limited: { stored: 'postponed', counters: ['postponed', 'rateLimited'], manual: 'postponed', next: 'in_place' },
   no_call: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'in_place' },
+  // Not in place: requests without a key would keep others from their turns. The key may be added at any moment.
+  no_key: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'steady' },
   landing_failed: { stored: 'landing_failed', counters: ['failed'], manual: 'failed', next: 'slowing' },
 } as const satisfies Record<string, Row>
 

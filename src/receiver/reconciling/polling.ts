@@ -94,6 +94,7 @@ async function pollAgain(deps: ClaimDeps, one: ClaimedPoll, answer: WithoutResul
 
 function endingOf(one: ClaimedPoll, answer: WithoutResult): OpenEnding {
   if (answer.kind === 'not_found' && one.seconds_unchanged > lostAfterSeconds) return 'lost'
+  if (answer.kind === 'no_call' && answer.reason === 'no_key') return 'no_key'
   const isForUnknown = one.is_unknown && !one.is_extra
   // At its old place, it would stay due before requests that the provider knows. Made-up ids may be many.
   if (answer.kind === 'no_call' && answer.reason === 'quota' && isForUnknown) return 'not_found_yet'

@@ -111,6 +111,20 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
     expect(await pauseOf(old)).toBeLessThanOrEqual(3600)
   })
 
+  it('requests without a key that may call: put off, so that they keep no others from their polls', async () => {
+    const lost = randomUUID()
+    const { sql, deps } = await scene(server, (id) =>
+      id === lost ? { kind: 'result', report: reportOf(imageResult(id)) } : { kind: 'no_call', reason: 'no_key' },
+    )
+    const hoursAgo = (hours: number) => new Date(deps.clock().getTime() - hours * 3_600_000)
+    await sql`insert into mediadock.requests (request_id, key_name, source_name, external_id, tracked_at, next_poll_at)
+      select gen_random_uuid(), 'gone', 'gone', n::text, ${hoursAgo(5)}, ${hoursAgo(4)} from generate_series(1, 40) n`
+    await sql`insert into mediadock.requests (request_id, tracked_at) values (${lost}, ${hoursAgo(3)})`
+    expect(await reconciler.runOnce(deps)).toMatchObject({ scanned: 41, landed: 1, postponed: 40 })
+    const [latest] = await sql`select max(next_poll_at) as at from mediadock.requests`
+    expect(latest?.['at'].getTime() - deps.clock().getTime()).toBeLessThanOrEqual(300_000)
+  })
+
   it('a result that is known already: not polled again, and not counted as landed', async () => {
     const { sql, deps } = await scene(server, (id) => ({ kind: 'result', report: reportOf(imageResult(id)) }))
     const requestId = randomUUID()
