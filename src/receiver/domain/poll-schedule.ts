@@ -57,9 +57,15 @@ export function afterClaim(now: SQL, seconds: number): SQL {
           else r.next_poll_at end`
 }
 
-/** For SET: asks for an extra poll where the condition holds. One that was asked for before keeps its time. */
+/** SQL condition: no extra poll of the row `r` is asked for, or only one that a poll under way answers. */
+export const needsExtraPoll = (now: SQL) => sql`(r.doubt_poll_at is null or r.poll_leased_until > ${now})`
+
+/**
+ * For SET: asks for an extra poll where the condition holds. One that was asked for before keeps its time, but not while
+ * a poll is under way: that poll clears the time that it found, although it may have begun too early.
+ */
 export function askForExtraPoll(now: SQL, where: SQL = sql`true`): SQL {
-  return sql`doubt_poll_at = case when ${where} then coalesce(r.doubt_poll_at, ${nextExtraPoll(now)})
+  return sql`doubt_poll_at = case when ${where} and ${needsExtraPoll(now)} then ${nextExtraPoll(now)}
     else r.doubt_poll_at end`
 }
 

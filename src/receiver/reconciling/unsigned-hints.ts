@@ -4,7 +4,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { faultOf } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import { askForExtraPoll, extraPollAt } from '../domain/poll-schedule.ts'
+import { askForExtraPoll, needsExtraPoll } from '../domain/poll-schedule.ts'
 
 type Hinted = { sourceName: string | null; requestId: string }
 
@@ -59,11 +59,11 @@ async function makeDue(db: Database, hinted: readonly Hinted[], now: SQL): Promi
       from unnest(${sql.param(hinted.map((one) => one.requestId))}::uuid[], ${sql.param(hinted.map((one) => one.sourceName))}::text[])
         as hinted (request_id, source_name), mediadock.requests r
       where r.request_id = any(array[hinted.request_id]) and r.source_name is not distinct from hinted.source_name
-        and r.confirmed_at is null and ${extraPollAt} is null
+        and r.confirmed_at is null and ${needsExtraPoll(now)}
     ),
     free as (
       select r.request_id from mediadock.requests r where r.request_id = any(array(select request_id from open))
-        and r.confirmed_at is null and ${extraPollAt} is null
+        and r.confirmed_at is null and ${needsExtraPoll(now)}
       for update skip locked
     ),
     due as (

@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { sql } from '../../../src/platform/postgres/drizzle.ts'
 import { leaseSeconds } from '../../../src/platform/postgres/lease-keeper.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
+import { askForExtraPoll } from '../../../src/receiver/domain/poll-schedule.ts'
 import { applyHint } from '../../../src/receiver/landing/hint.ts'
 import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
 import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
@@ -92,6 +94,22 @@ describe('the lease of a poll', () => {
     await ask(600)
     await reschedule(deps, early!, 'invalid')
     expect(await asked()).toBe(true)
+  })
+
+  it('an extra poll that is asked for again during it is made again', async () => {
+    const asked = async () =>
+      (await database.sql`select doubt_poll_at is not null as asked from mediadock.requests`)[0]?.['asked']
+    const ask = () => deps.db.execute(sql`update mediadock.requests r set ${askForExtraPoll(deps.time())}`)
+    await database.sql`update mediadock.requests set next_poll_at = null`
+    deps.setNow(new Date(start))
+    await ask()
+    const [early] = await claim(0)
+    await ask()
+    await reschedule(deps, early!, 'running')
+    expect(await asked()).toBe(true)
+    const [late] = await claim(61)
+    await reschedule(deps, late!, 'running')
+    expect(await asked()).toBe(false)
   })
 
   const news: Record<string, () => Promise<unknown>> = {
