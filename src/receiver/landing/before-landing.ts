@@ -1,8 +1,9 @@
 import { faultOf, postgresMessage } from '../../platform/postgres/errors.ts'
 import type { Hint, Parsed, Report, UnreadableReason } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
+import type { Claimed } from './claimed.ts'
 import { applyHint } from './hint.ts'
-import { park, returnClaims, retryOrPark, type Claimed } from './inbox.ts'
+import { park, returnClaims, retryOrPark } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { returnPauseMs, writeOrExpire } from './returning.ts'
 

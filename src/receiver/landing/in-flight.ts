@@ -1,5 +1,5 @@
 import { createShares, type Amount } from '../../platform/fair-share.ts'
-import type { Claimed } from './inbox.ts'
+import type { Claimed } from './claimed.ts'
 import { estimateBytes, rowBytes, type ReportToLand } from './report-to-land.ts'
 
 /** The memory for deliveries in flight. Stored and claimed ones have separate room. */

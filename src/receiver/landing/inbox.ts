@@ -7,11 +7,11 @@ import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import type { Delivery } from '../domain/delivery.ts'
 import { fromStored } from '../domain/environment.ts'
 import type { ParkReason } from '../domain/report.ts'
 import * as schema from '../domain/schema.ts'
 import { pathHeader, pathIn } from '../domain/webhook-path.ts'
+import type { Claimed } from './claimed.ts'
 
 /*
  * The inbox: the table of the deliveries that are to be landed. `now` is the time that replicas share (time.ts).
@@ -20,34 +20,10 @@ import { pathHeader, pathIn } from '../domain/webhook-path.ts'
  * an empty table.
  */
 
-/** A delivery that this process has claimed. */
-export type Claimed = Pick<Delivery, 'webhookId' | 'sourceName' | 'keyName' | 'environment'> & {
-  deliveryId: string
-  /** The fence: the claim is held while the row has the same number. */
-  claims: number
-  /**
-   * How many times in a row Postgres refused its landing. A parked one that is replayed with others has one try left.
-   */
-  failures: number
-  /** Undefined for a replay, whose delay since arrival says nothing about landing. */
-  receivedAt: Date | undefined
-  /** The traceparent, as sent. */
-  traceparent?: string | undefined
-  /** That of the submit which the URL of the webhook named. */
-  idempotencyKey?: string | undefined
-}
-
 export type InboxClaim = Pick<Claimed, 'deliveryId' | 'claims'>
 
 /** With the body, which is no longer needed once it is parsed. */
 export type ClaimedWithBody = Claimed & { body: Buffer }
-
-/** Returns the first claim of a delivery that is about to be stored with it. */
-export function claimedOnce(delivery: Delivery): Claimed {
-  const { id, webhookId, sourceName, keyName, environment, receivedAt, headers } = delivery
-  const claim = { deliveryId: id, claims: 1, failures: 0 }
-  return { ...claim, webhookId, sourceName, keyName, environment, receivedAt, traceparent: headers['traceparent'] }
-}
 
 /**
  * Short, so that another process lands the deliveries of a dead one within 10 s (docs/guarantees.md). Longer than

@@ -4,7 +4,7 @@ import type { Environment } from '../domain/environment.ts'
 import { cutTo, isTime, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
 import { outputOfItem, type MediaItem, type Report } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
-import type { Claimed } from './inbox.ts'
+import type { Claimed } from './claimed.ts'
 
 /**
  * How a result came: by a delivery with a claim of this process, by a single replay of one (without a claim), or by a
