@@ -20,8 +20,8 @@ export function isOverdueWithoutPollTime(when: StuckAfter): SQL {
 }
 
 /**
- * Returns the poll queue of a request, by the name of its key. Requests without a key name and those of unknown keys,
- * whose names are free to invent, share `''`. queueOfRow() is the same in SQL.
+ * Returns the poll queue of a request, by the name of its key. Requests without a key name share `''` with those of
+ * unknown keys, because anyone can invent such names. queueOfRow() is the same in SQL.
  */
 export function queueOf(keys: Keys, keyName: string | null): string {
   return keyName !== null && keys.byName.has(keyName) ? keyName : ''
