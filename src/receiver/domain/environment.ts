@@ -7,8 +7,12 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
  *
  * Tables store it in two other forms. Only this file converts them:
  *
- *   requests.sandbox, requests.signed_sandbox, generations.sandbox   true, false, or null where it is unknown
- *   deliveries.environment                                           the words, or 'unknown'
+ *   requests.sandbox, generations.sandbox   of the request, as true, false, or null where it is unknown: stored by
+ *                                           tracking, by a hint that made the row, or by the provider's result
+ *   requests.signed_sandbox                 of the key that signed or fetched the result, in the same form
+ *   deliveries.environment                  of the key that signed the delivery, as the words, or 'unknown'
+ *
+ * Readers of a request get one value, `sandbox`: its own, or else that of its result.
  *
  * Rows keep what was stored with them. Later changes of the keys do not change it.
  */
@@ -19,9 +23,15 @@ export function toSandbox(environment: Environment | undefined): boolean | null 
   return environment === undefined ? null : environment === 'sandbox'
 }
 
-/** SQL: the environment that a column `sandbox` stores. */
-export function environmentIn(sandbox: SQL): SQL {
-  return sql`case ${sandbox} when true then 'sandbox' when false then 'live' end`
+/** Returns the environment that a column `sandbox` stores. */
+export function fromSandbox(sandbox: boolean | null): Environment | undefined {
+  if (sandbox === null) return undefined
+  return sandbox ? 'sandbox' : 'live'
+}
+
+/** SQL: the value `sandbox` of a row of requests for readers. */
+export function sandboxOf(alias: string): SQL {
+  return sql.raw(`coalesce(${alias}.sandbox, ${alias}.signed_sandbox)`)
 }
 
 /** Returns the value of `deliveries.environment`. */

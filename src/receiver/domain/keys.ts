@@ -60,15 +60,6 @@ export function keyOfRequest(keys: Keys, source: Source, keyName: string | null)
   return usable.find(({ name }) => name === keyName) ?? usable[0]
 }
 
-/** The key names of each environment. A key without a known environment is in neither. */
-export type KeyNamesByEnvironment = Readonly<Record<Environment, readonly string[]>>
-
-export function keyNamesByEnvironment(keys: Keys): KeyNamesByEnvironment {
-  const named = (environment: Environment) =>
-    keys.all.filter((key) => key.environment === environment).map(({ name }) => name)
-  return { live: named('live'), sandbox: named('sandbox') }
-}
-
 /** Returns the keys with which the default source may be called. Only that API has accounts, balances and a catalog. */
 export function usableDefaultKeys({ all, defaultSource }: Keys): GenerationKey[] {
   return all.filter((key) => key.source.name === defaultSource.name && isUsable(key))

@@ -72,7 +72,7 @@ export function askForExtraPoll(now: SQL, where: SQL = sql`true`): SQL {
 /** For SET: an extra poll at once, for a caller that waits. */
 export const askForExtraPollNow = (now: SQL) => sql`doubt_poll_at = ${now}`
 
-/** For SET of the landing upsert, whose `excluded` has the next poll that the ruling demands (landing/rules-sql.ts). */
+/** For SET of the landing upsert, whose `excluded` has the next poll that the ruling demands (landing/rules.ts). */
 export function afterLanding(now: SQL): SQL {
   return sql`next_poll_at = excluded.next_poll_at,
         doubt_poll_at = case when excluded.confirmed_at is null then coalesce(r.doubt_poll_at, (

@@ -11,6 +11,7 @@ import {
 } from '../../platform/postgres/drizzle.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { mediadock } from './base-schema.ts'
+import { sandboxOf } from './environment.ts'
 import { defaultSourceName } from './source.ts'
 
 /** SQL: the output that consists of one row of `media` alone, as outputOfItem() of report.ts makes it. */
@@ -48,7 +49,7 @@ export const results = mediadock.view('results', {
            sql`mediadock.media where media.request_id = r.request_id`,
          )} end) as output,
          media_complete, cost, error_code, error_message,
-         coalesce(created_at, tracked_at) as created_at, completed_at, landed_at, source, key_name, sandbox, metadata, idempotency_key,
+         coalesce(created_at, tracked_at) as created_at, completed_at, landed_at, source, key_name, ${sandboxOf('r')} as sandbox, metadata, idempotency_key,
          case when status = 'COMPLETED' then 100 else progress end as progress,
          case when status = 'IN_QUEUE' then queue_position end as queue_position,
          coalesce(source_name, '${sql.raw(defaultSourceName)}') as source_name,

@@ -171,11 +171,8 @@ export const requests = mediadock.table(
      * hints included, or a result.
      */
     key_source: text({ enum: ['tracked', 'landed'] }),
+    /** The environments of the request and of its result: see domain/environment.ts. */
     sandbox: boolean(),
-    /**
-     * The environment of the landed webhook, where something else decides `sandbox`. Null once the result is
-     * confirmed. See landing/rules-sql.ts.
-     */
     signed_sandbox: boolean(),
     metadata: jsonb(),
     /** The Idempotency-Key of a submit through the receiver. */

@@ -1,4 +1,3 @@
-import { keyNamesByEnvironment } from '../domain/keys.ts'
 import { loggedTraceId } from '../domain/trace.ts'
 import type { DeliveryInFlight } from './in-flight.ts'
 import type { LandingDeps } from './landing-deps.ts'
@@ -25,7 +24,7 @@ export async function landBatch(
   waitMs: number = landingLockWaitMs,
 ): Promise<Failed | undefined> {
   const startedMs = performance.now()
-  const at = { now: deps.time(), keyNames: keyNamesByEnvironment(deps.keys()), waitMs }
+  const at = { now: deps.time(), keys: deps.keys, waitMs }
   const reports = batch.map(({ report }) => report)
   const { outcomes, failure } = await landUntilFailure(deps.db, reports, at)
   const unlanded: DeliveryInFlight[] = []

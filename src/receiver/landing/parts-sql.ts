@@ -1,9 +1,9 @@
 import { atMost } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import type { KeyNamesByEnvironment } from '../domain/keys.ts'
+import { sandboxOf } from '../domain/environment.ts'
 import { afterLanding } from '../domain/poll-schedule.ts'
 import { addChange } from '../feeding/add-change.ts'
-import type { ReportToLand } from './report-to-land.ts'
+import type { Judged } from './request-rows.ts'
 
 /*
  * The parts that both landing statements have. shortStatement() (short-sql.ts) and wholeStatement() (whole-sql.ts) list
@@ -11,8 +11,8 @@ import type { ReportToLand } from './report-to-land.ts'
  * other order. All parts read the tables as they were before the statement. Only a row that is locked, updated or
  * deleted is checked in its newest version:
  *
- *   report         one row per report to land: what it says, who signed it, and the claim of its delivery
- *   verdict        the ruling (rules-sql.ts), which is the outcome that the rules demand, and the row to write
+ *   judged         one row per report to land: what it says, who signed it, the claim of its delivery, the ruling
+ *                  (rules.ts), which is the outcome that the rules demand, and the row to write
  *   written        the rows of requests that were written, as they are now
  *   outcomes       the outcome of each report (LandingOutcome), which every later part reads instead of the ruling
  *   media_written  the media that the report carries
@@ -22,7 +22,7 @@ import type { ReportToLand } from './report-to-land.ts'
  *   notified       one NOTIFY per request
  *
  * A claim fences only the end of its delivery (`dequeued`). A late claimant may still write a request: that row is
- * protected by its version (xmin, in `written`) and by the verdict.
+ * protected by its version (xmin), which is that of the row that was judged.
  *
  * Plans. The planner knows the tables by outdated statistics, usually those of an empty inbox. These forms leave it
  * only the look-up by an index. They change no result:
@@ -39,59 +39,53 @@ import type { ReportToLand } from './report-to-land.ts'
 /** How long a landing waits for a row that another transaction locks: much longer than a landing takes. */
 export const landingLockWaitMs = 500
 
-/**
- * `now`: the time that replicas share (time.ts). `keyNames`: of the keys as they are configured now. `waitMs`: how long
- * to wait for a locked row.
- */
-export type LandingAt = { now: SQL; keyNames: KeyNamesByEnvironment; waitMs?: number | undefined }
-
 /** Bounds the wait for a row that another transaction locks. The whole batch waits for it, so the wait is short. */
 export const lockWait = (waitMs: number = landingLockWaitMs) => sql`
       select set_config('lock_timeout', ${`${waitMs}ms`}, true)`
 
-/** The reports to land. */
-export const report = (reports: readonly ReportToLand[]) => sql`
+/** The reports to land, with their verdicts. */
+export const judged = (reports: readonly Judged[], where: SQL = sql`true`) => sql`
       select given.* from lock_wait, jsonb_to_recordset(${JSON.stringify(reports)}::jsonb) as given (
         request_id uuid, source_name text, external_id text, status text, model text, output jsonb,
         media_complete boolean, error_code text, error_message text, created_at timestamp with time zone,
-        completed_at timestamp with time zone, cost numeric, key_name text, environment text, via text,
-        delivery_id uuid, claims integer, webhook_first_id uuid, webhook_last_id uuid, flags jsonb, media jsonb)
-      limit ${atMost(reports.length)}`
+        completed_at timestamp with time zone, cost numeric, environment text, via text,
+        delivery_id uuid, claims integer, webhook_first_id uuid, webhook_last_id uuid, flags jsonb, media jsonb,
+        ruling text, changes_environment boolean, key_name text, key_source text, sandbox boolean,
+        signed_sandbox boolean, source text, is_polled_now boolean, next_poll_at timestamp with time zone,
+        version text, old_status text, has_landed boolean, is_confirmed boolean)
+      where ${where} limit ${atMost(reports.length)}`
 
 const writtenColumns = sql`request_id, source_name, external_id, status, model, output, media_complete, error_code,
-        error_message, created_at, completed_at, cost, source, key_name, key_source, sandbox, confirmed_at,
-        next_poll_at`
+        error_message, created_at, completed_at, cost, source, key_name, key_source, sandbox, signed_sandbox`
 
 /**
- * Writes the rows of requests. A row that appeared or changed since its verdict is left alone, so it is missing here.
+ * Writes the rows of requests. A row that appeared or changed since it was judged is left alone, so it is missing here.
  * Returns most columns of the view `results`, as readers see them. Missing are the output that the view makes from
  * `media`, the metadata, and what no landing changes for readers.
  */
-export const written = (now: SQL) => sql`
-      insert into mediadock.requests as r (${writtenColumns}, tracked_at, landed_at)
-      select ${writtenColumns}, ${now}, ${now} from verdict where ruling = 'landed' order by request_id
+export const written = (now: SQL, from: SQL = sql`judged`) => sql`
+      insert into mediadock.requests as r (${writtenColumns}, confirmed_at, next_poll_at, tracked_at, landed_at)
+      select ${writtenColumns}, case when via = 'poll' then ${now} end,
+        case when is_polled_now then ${now} else next_poll_at end, ${now}, ${now}
+      from ${from} where ruling = 'landed' order by request_id
       on conflict (request_id) do update set
         status = excluded.status, output = excluded.output, media_complete = excluded.media_complete,
         cost = excluded.cost, error_code = excluded.error_code, error_message = excluded.error_message,
         source = excluded.source, confirmed_at = excluded.confirmed_at, key_name = excluded.key_name,
-        key_source = excluded.key_source, sandbox = excluded.sandbox,
+        key_source = excluded.key_source, sandbox = excluded.sandbox, signed_sandbox = excluded.signed_sandbox,
         external_id = coalesce(r.external_id, excluded.external_id),
         model = coalesce(excluded.model, r.model),
         created_at = coalesce(excluded.created_at, r.created_at),
         completed_at = coalesce(excluded.completed_at, r.completed_at),
         landed_at = coalesce(r.landed_at, excluded.landed_at),
-        -- Kept in addition to the sandbox value that tracking or a hint stored, until the provider has decided.
-        signed_sandbox = case when excluded.confirmed_at is null
-          and (r.signed_sandbox is not null or (r.landed_at is null and r.sandbox is not null))
-          then excluded.sandbox end,
         ${afterLanding(now)},
         polled_at = coalesce(excluded.confirmed_at, r.polled_at),
         poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end,
         poll_detail = case when excluded.confirmed_at is null then r.poll_detail end
-      where (r.request_id, r.xmin::text) in (select request_id, version from verdict)
+      where (r.request_id, r.xmin::text) in (select request_id, version from judged)
       returning r.status, r.model, r.output, r.media_complete, r.error_code, r.error_message, r.request_id, r.cost,
-        r.completed_at, r.landed_at, r.source, r.key_name, r.sandbox,
-        coalesce(r.created_at, r.tracked_at) as created_at`
+        r.completed_at, r.landed_at, r.source, r.key_name,
+        ${sandboxOf('r')} as sandbox, coalesce(r.created_at, r.tracked_at) as created_at`
 
 /** The columns of a medium that a report carries, with the types of `media`. */
 export const medium = sql`o (kind text, position integer, url text, original_url text, width integer, height integer,
@@ -101,7 +95,7 @@ export const medium = sql`o (kind text, position integer, url text, original_url
 export const mediaWritten = sql`
       insert into mediadock.media as m (request_id, kind, position, url, original_url, width, height, duration_seconds)
       select written.request_id, o.kind, o.position, o.url, o.original_url, o.width, o.height, o.duration_seconds
-      from written join report using (request_id), jsonb_to_recordset(report.media) as ${medium}
+      from written join judged using (request_id), jsonb_to_recordset(judged.media) as ${medium}
       on conflict (request_id, kind, position) do update set
         url = excluded.url, original_url = excluded.original_url, width = excluded.width, height = excluded.height,
         duration_seconds = excluded.duration_seconds
@@ -116,7 +110,7 @@ export const dequeued = sql`
       where i.delivery_id = any(array[outcomes.delivery_id]) and outcomes.outcome <> 'raced'
         and (i.claims = outcomes.claims or outcomes.via = 'replay')
       returning i.delivery_id, i.failures, i.replay_id, outcomes.via, outcomes.claims, outcomes.outcome,
-        outcomes.old_landed_at`
+        outcomes.has_landed`
 
 /**
  * SQL: the detail of an attempt that a replay of many made. It names one that ended a parked delivery, which has

@@ -6,7 +6,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { isTried, tried } from '../../platform/postgres/tried.ts'
 import { parseBody } from '../domain/delivery.ts'
 import { fromStored } from '../domain/environment.ts'
-import { keyNamesByEnvironment, sourceOf } from '../domain/keys.ts'
+import { sourceOf } from '../domain/keys.ts'
 import { pollIncomplete } from '../domain/poll-schedule.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -14,8 +14,9 @@ import { pathIn } from '../domain/webhook-path.ts'
 import { joinSubmitOf } from './before-landing.ts'
 import { applyHint } from './hint.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { everyNotification, type LandingAt } from './parts-sql.ts'
+import { everyNotification } from './parts-sql.ts'
 import { deliveredReport, type ReportToLand } from './report-to-land.ts'
+import { judge, type LandingAt } from './request-rows.ts'
 import { landingOutcomes } from './two-statements.ts'
 import { wholeStatement } from './whole-sql.ts'
 
@@ -53,11 +54,7 @@ export async function replayDelivery(
   }
   const report = deliveredReport(delivery, parsed.report, deps.mediaHosts)
   for (let tries = 1; ; tries += 1) {
-    const change = await landExplained(deps.db, report, {
-      now: deps.time(),
-      keyNames: keyNamesByEnvironment(deps.keys()),
-      dryRun,
-    })
+    const change = await landExplained(deps.db, report, { now: deps.time(), keys: deps.keys, dryRun })
     // A row may appear between reading and writing. The next try sees it.
     if (change.outcome === 'raced' && tries < 5) continue
     if (!dryRun) {
@@ -123,7 +120,7 @@ export async function landExplained(
 ): Promise<Change> {
   const result = dryRun ? sql`case when ${isTried} then change else mediadock.rolled_back(change) end` : sql`change`
   const statement = sql`
-    ${wholeStatement([report], at)}
+    ${wholeStatement(await judge(db, [report], at), at)}
     select ${result} as change from (
       select jsonb_build_object(
         'request_id', outcomes.request_id, 'outcome', outcomes.outcome,

@@ -2,8 +2,9 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { NoAnswerError, retryConflicts } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
-import { everyNotification, type LandingAt } from './parts-sql.ts'
+import { everyNotification } from './parts-sql.ts'
 import type { ReportToLand } from './report-to-land.ts'
+import { judge, type Judged, type LandingAt } from './request-rows.ts'
 import { shortStatement } from './short-sql.ts'
 import { wholeStatement } from './whole-sql.ts'
 
@@ -26,7 +27,7 @@ export const landingOutcomes = [
 /**
  * whole-sql.ts lists the effects of each outcome.
  *
- * - `landed`: the row became terminal or complete, or was overruled: see rules-sql.ts
+ * - `landed`: the row became terminal or complete, or was overruled: see rules.ts
  * - `agreed`: the provider's result confirms what readers have: see `outcomes` of whole-sql.ts. It is confirmed, without
  *   a change for readers
  * - `no_effect`: the request has ended in this state already; the content is not compared. Also for a replay of a
@@ -51,8 +52,8 @@ type UntilFailure = { outcomes: Outcomes; failure?: { error: unknown } }
  * flags and ends of deliveries, the change for the feed, and the NOTIFY for readers. States never go back:
  * docs/orders.md says which end overrules which.
  *
- * Takes one report per request: `takeBatch` of in-flight.ts leaves the others waiting. First runs the short statement,
- * then the whole one for the landings that the short one left. Never throws: a failure is returned, beside the outcomes
+ * Takes one report per request: `takeBatch` of in-flight.ts leaves the others waiting. First reads and judges the rows
+ * of the requests. Then runs the short statement, and the whole one for the landings that the short one left. Never throws: a failure is returned, beside the outcomes
  * that the short statement had committed.
  */
 export async function landUntilFailure(
@@ -62,16 +63,22 @@ export async function landUntilFailure(
 ): Promise<UntilFailure> {
   const outcomes: Outcomes = new Map()
   try {
-    const ordinary = reports.filter(mayBeOrdinary)
+    let judged = await judge(db, reports, at)
+    const ordinary = judged.filter(isOrdinary)
     for (const one of await run(db, ordinary, shortStatement(ordinary, at))) outcomes.set(...one)
-    let left = reports.filter(({ request_id: id }) => !outcomes.has(id))
-    // Another landing of the request may come between reading and writing. The next try sees it.
-    for (let tries = 1; left.length > 0 && tries <= 5; tries += 1) {
-      const found = await run(db, left, wholeStatement(left, at))
+    judged = judged.filter(({ request_id: id }) => !outcomes.has(id))
+    for (let tries = 1; judged.length > 0; tries += 1) {
+      const found = await run(db, judged, wholeStatement(judged, at))
       // Every report must have an outcome.
-      if (found.size < left.length) throw new NoAnswerError(`landing ${left.length} results`)
+      if (found.size < judged.length) throw new NoAnswerError(`landing ${judged.length} results`)
       for (const one of found) outcomes.set(...one)
-      left = left.filter(({ request_id: id }) => outcomes.get(id) === 'raced')
+      if (tries === 5) break
+      // Another transaction changed these rows after they were judged.
+      judged = await judge(
+        db,
+        reports.filter(({ request_id: id }) => outcomes.get(id) === 'raced'),
+        at,
+      )
     }
     return { outcomes }
   } catch (error) {
@@ -86,14 +93,14 @@ export async function landOrThrow(db: Database, reports: readonly ReportToLand[]
   return outcomes
 }
 
-async function run(db: Database, reports: readonly ReportToLand[], ctes: SQL): Promise<Outcomes> {
-  if (reports.length === 0) return new Map()
+async function run(db: Database, judged: readonly Judged[], ctes: SQL): Promise<Outcomes> {
+  if (judged.length === 0) return new Map()
   const statement = sql`${ctes} select request_id, outcome from outcomes where ${everyNotification}`
   const rows = await retryConflicts(() => executePrepared<Answer>(db, statement))
   return new Map(rows.map(({ request_id, outcome }) => [request_id, outcome]))
 }
 
-/** Returns false if the report alone shows that it needs the whole statement. */
-function mayBeOrdinary({ via, flags }: ReportToLand): boolean {
-  return via === 'delivery' && flags.length === 0
+/** Returns true if the delivery gives its request the first end, and flags nothing. */
+function isOrdinary({ via, flags, ruling, has_landed: hasLanded }: Judged): boolean {
+  return via === 'delivery' && flags.length === 0 && ruling === 'landed' && !hasLanded
 }

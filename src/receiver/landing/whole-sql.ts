@@ -6,25 +6,22 @@ import { flagChanges, flagged, parking } from './flags-sql.ts'
 import {
   changed,
   dequeued,
+  judged,
   lockWait,
   mediaWritten,
   medium,
   notified,
   replayDetail,
-  report,
   written,
-  type LandingAt,
 } from './parts-sql.ts'
-import type { ReportToLand } from './report-to-land.ts'
-import { requestRow, verdictFrom } from './rules-sql.ts'
+import type { Judged, WriteAt } from './request-rows.ts'
 
 /*
  * The whole statement, which lands every delivery that the short one does not, and the results of the provider.
  * parts-sql.ts explains the parts that both statements have, and the forms that keep their plans. Parts of this
  * statement alone:
  *
- *   seen           the versions of the rows of the requests, as the snapshot shows them
- *   locked         the rows of the requests, which `verdict` judges in their newest version
+ *   locked         the versions of the rows of the requests. Locked rows are read in their newest version
  *   media_removed  the media that a written request no longer has
  *   only_judged    a new version of each unconfirmed row that is only judged
  *   due_again      the deliveries that raced, which stay in the inbox
@@ -32,8 +29,8 @@ import { requestRow, verdictFrom } from './rules-sql.ts'
  *   flag_changes   what each rule changes in a delivery: flags, and whether it is parked (flags-sql.ts)
  *   flagged        writes these changes
  *
- * A landing is `raced`, and runs again, if the row changed after its snapshot. That snapshot is also too old to show
- * the flags that the other landing set. So a landing that only flags or parks its delivery writes a new version of the
+ * A landing is `raced`, and is judged again, if the row changed after it was judged. Until then, the snapshot also shows
+ * every flag that another landing has set. So a landing that only flags or parks its delivery writes a new version of the
  * row too, while the row is unconfirmed. Exceptions are a delivery of another source and a `discarded` one.
  *
  * The effects of each outcome on the row of the request, its extra poll, the delivery, its place in the inbox, its
@@ -60,13 +57,11 @@ import { requestRow, verdictFrom } from './rules-sql.ts'
  */
 
 /** The WITH of the whole statement. A reader of `outcomes` must add `everyNotification`. */
-export const wholeStatement = (reports: readonly ReportToLand[], at: LandingAt): SQL => sql`with
+export const wholeStatement = (reports: readonly Judged[], at: WriteAt): SQL => sql`with
     lock_wait as materialized (${lockWait(at.waitMs)}),
-    report as (${report(reports)}),
-    seen as (${seen}),
-    locked as (${locked(at)}),
-    verdict as (${verdict(at)}),
-    written as (${written(at.now)}),
+    judged as (${judged(reports)}),
+    locked as (${locked}),
+    written as (${written(at.now, unchanged)}),
     media_written as (${mediaWritten}),
     media_removed as (${mediaRemoved}),
     outcomes as (${outcomes}),
@@ -84,7 +79,7 @@ export const wholeStatement = (reports: readonly ReportToLand[], at: LandingAt):
 const judging = sql`'contradiction', 'key_mismatch', 'no_effect'`
 
 /** The output that the view `results` makes of the media that the report carries. */
-const outputOfMedia = outputOfRow(sql`jsonb_to_recordset(verdict.media) as ${medium}`)
+const outputOfMedia = outputOfRow(sql`jsonb_to_recordset(judged.media) as ${medium}`)
 
 const most = sql.raw(String(maxParkedForRequest))
 
@@ -95,23 +90,18 @@ export const hasTooManyParked = (requestId: SQL, reason: SQL, deliveryId: SQL): 
               where d.request_id = ${requestId} and d.parked_reason = ${reason} and d.id <> ${deliveryId}
               limit ${most}) as parked)`
 
-const isOneTooMany = hasTooManyParked(sql`verdict.request_id`, sql`verdict.ruling`, sql`verdict.delivery_id`)
-
-/** Rows that are locked may be newer than the snapshot, which shows these versions. */
-const seen = sql`
-      select request_id, xmin::text as version from mediadock.requests
-      where request_id = any(array(select request_id from report))`
+const isOneTooMany = hasTooManyParked(sql`judged.request_id`, sql`judged.ruling`, sql`judged.delivery_id`)
 
 /** Locks the rows in one order: two statements may wait for one another, but never deadlock. */
-const locked = ({ keyNames }: LandingAt) => sql`${requestRow(keyNames)}
-        where request_id = any(array(select request_id from report)) order by request_id for update`
+const locked = sql`
+      select request_id, xmin::text as version from mediadock.requests
+      where request_id = any(array(select request_id from judged)) order by request_id for update`
 
-const verdict = ({ now }: LandingAt) =>
-  verdictFrom({
-    rowChanged: sql`r.version is distinct from seen.version`,
-    from: sql`report left join locked as r using (request_id) left join seen using (request_id)`,
-    now,
-  })
+const judgedAndLocked = sql`judged left join locked using (request_id)`
+
+/** A request that was deleted since it was judged must not be written again. */
+const unchanged = sql`(select judged.* from ${judgedAndLocked}
+        where locked.version is not distinct from judged.version) as unchanged`
 
 /**
  * SQL condition: the result of a poll changed nothing for readers, who have the same end, complete, with its cost, and
@@ -121,7 +111,7 @@ const verdict = ({ now }: LandingAt) =>
 const readersHaveIt = sql`(
             select (shown.status, shown.media_complete, shown.cost, shown.output) is not distinct from
               (written.status, written.media_complete, written.cost, coalesce(written.output, ${outputOfMedia}))
-            from mediadock.results shown where shown.request_id = verdict.request_id limit 1)`
+            from mediadock.results shown where shown.request_id = judged.request_id limit 1)`
 
 /**
  * SQL condition: the delivery has been parked for its key before. A replay closes it once its request is confirmed,
@@ -129,11 +119,11 @@ const readersHaveIt = sql`(
  */
 const wasMismatch = sql`(
             select 'key_mismatch' = any(d.flags) from mediadock.deliveries d
-            where d.id = verdict.delivery_id limit 1)`
+            where d.id = judged.delivery_id limit 1)`
 
 /** SQL condition: a replay of many has put the delivery back into the inbox. */
 const isReplayed = sql`(
-            select i.replay_id from mediadock.inbox i where i.delivery_id = verdict.delivery_id limit 1) is not null`
+            select i.replay_id from mediadock.inbox i where i.delivery_id = judged.delivery_id limit 1) is not null`
 
 /**
  * The outcome, and what later parts need. `status`: the one that stands now. `is_confirmed`: the provider has confirmed
@@ -141,29 +131,28 @@ const isReplayed = sql`(
  * their own landings set them. A delivery that is replayed stays, also beyond the limit of parked ones.
  */
 const outcomes = sql`
-      select verdict.request_id, verdict.via, verdict.delivery_id, verdict.claims, verdict.old_landed_at,
-        verdict.source_name, verdict.environment, verdict.webhook_first_id, verdict.webhook_last_id, verdict.flags,
-        verdict.changes_environment,
+      select judged.request_id, judged.via, judged.delivery_id, judged.claims, judged.has_landed,
+        judged.source_name, judged.environment, judged.webhook_first_id, judged.webhook_last_id, judged.flags,
+        judged.changes_environment,
         case
-          when verdict.ruling = 'landed' and written.request_id is null then 'raced'
-          when verdict.via = 'poll' and not verdict.changes_environment and ${readersHaveIt} then 'agreed'
-          when verdict.ruling = 'key_mismatch' and verdict.old_confirmed_at is not null and ${wasMismatch}
-            then 'no_effect'
-          when verdict.ruling in (${parking}) and verdict.via = 'delivery' and not (${isReplayed})
+          when locked.version is distinct from judged.version then 'raced'
+          when judged.ruling = 'landed' and written.request_id is null then 'raced'
+          when judged.via = 'poll' and not judged.changes_environment and ${readersHaveIt} then 'agreed'
+          when judged.ruling = 'key_mismatch' and judged.is_confirmed and ${wasMismatch} then 'no_effect'
+          when judged.ruling in (${parking}) and judged.via = 'delivery' and not (${isReplayed})
             and ${isOneTooMany} then 'discarded'
-          else verdict.ruling end as outcome,
-        coalesce(written.status, verdict.old_status) as status,
-        verdict.old_confirmed_at is not null or (verdict.via = 'poll' and written.request_id is not null)
-          as is_confirmed,
-        written.request_id is not null and (verdict.via = 'poll' or verdict.changes_environment
-          or written.status is distinct from verdict.old_status) as concerns_all
-      from verdict left join written using (request_id)`
+          else judged.ruling end as outcome,
+        coalesce(written.status, judged.old_status) as status,
+        judged.is_confirmed or (judged.via = 'poll' and written.request_id is not null) as is_confirmed,
+        written.request_id is not null and (judged.via = 'poll' or judged.changes_environment
+          or written.status is distinct from judged.old_status) as concerns_all
+      from ${judgedAndLocked} left join written using (request_id)`
 
 /** Media that a written request no longer has. */
 const mediaRemoved = sql`
-      delete from mediadock.media m using written join report using (request_id)
+      delete from mediadock.media m using written join judged using (request_id)
       where m.request_id = any(array[written.request_id]) and not exists (
-        select from jsonb_to_recordset(report.media) as ${medium} where o.kind = m.kind and o.position = m.position)
+        select from jsonb_to_recordset(judged.media) as ${medium} where o.kind = m.kind and o.position = m.position)
       returning m.kind, m.position, m.url`
 
 /**
@@ -192,7 +181,7 @@ const attempted = (now: SQL) => sql`
       select delivery_id, ${now}, outcome,
         ${replayDetail}, replay_id
       from dequeued where via = 'delivery' and outcome <> 'discarded'
-        and (claims > 1 or outcome <> 'landed' or old_landed_at is not null)
+        and (claims > 1 or outcome <> 'landed' or has_landed)
       union all
       select delivery_id, ${now}, outcome,
         case when delivery_id in (select dequeued.delivery_id from dequeued)

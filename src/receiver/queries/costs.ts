@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { sandboxOf } from '../domain/environment.ts'
 import { generations } from '../domain/generations-schema.ts'
 import { maxNameCharacters } from '../domain/limits.ts'
 import { r } from './aliases.ts'
@@ -62,7 +63,7 @@ export async function readCosts(db: Database, { by, since, until }: CostFilters)
         select ${groupOf(by)} as grouping, ${r.landed_at} is not null as has_ended,
           coalesce(${r.cost}, ${g.cost}, 0) as credits
         from mediadock.requests r left join mediadock.generations g on ${g.idempotency_key} = ${r.idempotency_key}
-        where ${r.sandbox} is distinct from true and ${r.source_name} is null
+        where ${sandboxOf('r')} is distinct from true and ${r.source_name} is null
           and ${r.tracked_at} >= ${since ?? '-infinity'}::timestamptz
           and ${r.tracked_at} < ${until ?? 'infinity'}::timestamptz
       ),

@@ -3,6 +3,7 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { and, eq, isNull, not, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
+import { sandboxOf } from '../domain/environment.ts'
 import { polls } from '../domain/on-call-schema.ts'
 import { defaultPageItems, hasTime, maxPageBytes } from '../domain/page-limits.ts'
 import { pollOutcomes } from '../domain/poll-endings.ts'
@@ -148,7 +149,7 @@ function selectRequests(which: SQL, overdue: StuckAfter, walk: PageWalk = {}): S
       case when ${r.status} = 'COMPLETED' then 100 else ${r.progress} end as progress,
       case when ${r.status} = 'IN_QUEUE' then ${r.queue_position} end as queue_position,
       ${isOverdue(overdue)} as overdue,
-      ${list(r, 'model', 'key_name', 'sandbox')}, r.readable as metadata, r.matched,
+      ${list(r, 'model', 'key_name')}, ${sandboxOf('r')} as sandbox, r.readable as metadata, r.matched,
       (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items,
       (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}
         and ${m.archive_error} like 'gone%') as media_gone,
@@ -207,7 +208,7 @@ function lookedFor(
   const isComplete = sql`(${r.landed_at} is not null and (${r.media_complete} or ${r.status} <> 'COMPLETED'))`
   const wanted = and(
     given(source_name, (name) => sql`${sourceNameOf(r.source_name)} = ${name}`),
-    given(sandbox, (choice) => eq(r.sandbox, choice === 'true')),
+    given(sandbox, (choice) => sql`${sandboxOf('r')} = ${choice === 'true'}::boolean`),
     given(complete, (choice) => isOrNot(choice, isComplete)),
   )
   if (wanted === undefined && metadata === undefined) return undefined

@@ -5,6 +5,7 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
 import type { MonthSpending, Spending } from '../accounts/balances.ts'
 import { callBudgets } from '../domain/budgets-schema.ts'
+import { sandboxOf } from '../domain/environment.ts'
 import { generations } from '../domain/generations-schema.ts'
 import { r } from './aliases.ts'
 import { QueryTimeoutError, readWithin } from './deadline.ts'
@@ -49,7 +50,7 @@ function requestsSince(keyName: string, since: SQL): SQL {
   return sql`
     select ${r.tracked_at}, ${r.landed_at}, ${r.cost}, coalesce(${r.cost}, ${g.cost}) as credits
     from mediadock.requests r left join mediadock.generations g on ${g.idempotency_key} = ${r.idempotency_key}
-    where ${r.tracked_at} >= ${since} and ${r.sandbox} is distinct from true and ${r.key_name} in (
+    where ${r.tracked_at} >= ${since} and ${sandboxOf('r')} is distinct from true and ${r.key_name} in (
       select ${b.key_name} from mediadock.call_budgets b where ${b.key_name} = ${keyName}
         or ${b.account_id} = (select account_id from mediadock.call_budgets where key_name = ${keyName}))`
 }

@@ -7,7 +7,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import { environmentIn, type Environment } from '../domain/environment.ts'
+import { fromSandbox, sandboxOf, type Environment } from '../domain/environment.ts'
 import type { Keys } from '../domain/keys.ts'
 import { afterClaim, pollLease } from '../domain/poll-schedule.ts'
 import type { requests } from '../domain/schema.ts'
@@ -41,7 +41,7 @@ type ClaimedRow = RowOf<
   'request_id' | 'source_name' | 'external_id' | 'model' | 'key_name' | 'polls'
 > &
   HeldPoll & {
-    environment: Environment | null
+    sandbox: boolean | null
     /** True if only a delivery signed by a sandbox key gave the environment, so it may be wrong. */
     only_sandbox_signed: boolean
     /** At the claim. */
@@ -56,7 +56,10 @@ type ClaimedRow = RowOf<
   }
 
 /** A request with the claim of its poll. `endRenewals` stops renewing its lease. */
-export type ClaimedPoll = ClaimedRow & { endRenewals: () => Promise<void> }
+export type ClaimedPoll = Omit<ClaimedRow, 'sandbox'> & {
+  environment: Environment | undefined
+  endRenewals: () => Promise<void>
+}
 
 /** How many to claim, and of which poll queues none: see createRestingQueues(). */
 export type Wanted = { limit: number; resting: ReadonlySet<string>; restingExtra?: ReadonlySet<string> }
@@ -230,7 +233,7 @@ async function claim({ db, time, leases }: ClaimDeps, due: SQL): Promise<Claimed
         polled_at = greatest(${now}, (select max(recovered_at) from mediadock.call_budgets))
       from due where r.request_id = due.request_id
       returning r.request_id, r.source_name, r.external_id, r.model, r.key_name, r.polls,
-        ${environmentIn(sql`r.sandbox`)} as environment,
+        ${sandboxOf('r')} as sandbox,
         r.poll_claims as claims, due.is_extra, due.place, r.doubt_poll_at,
         r.landed_at is null and coalesce(r.poll_outcome in ('not_found', 'not_found_yet'), false) as is_unknown,
         coalesce(r.key_source = 'landed' and coalesce(r.signed_sandbox, r.sandbox), false) as only_sandbox_signed,
@@ -239,5 +242,9 @@ async function claim({ db, time, leases }: ClaimDeps, due: SQL): Promise<Claimed
     )
     select * from claimed order by place`,
   )
-  return rows.map((row) => ({ ...row, endRenewals: leases.keep(row, claimedAtMs).letGo }))
+  return rows.map(({ sandbox, ...row }) => ({
+    ...row,
+    environment: fromSandbox(sandbox),
+    endRenewals: leases.keep(row, claimedAtMs).letGo,
+  }))
 }

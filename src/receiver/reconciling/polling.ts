@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { faultOf, metALock, postgresMessage } from '../../platform/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import { environmentOfKey, keyNamesByEnvironment } from '../domain/keys.ts'
+import { environmentOfKey } from '../domain/keys.ts'
 import { maxInteger } from '../domain/limits.ts'
 import { pollEndings, type PollEnding } from '../domain/poll-endings.ts'
 import { nextPollAfter } from '../domain/poll-rhythm.ts'
@@ -57,7 +57,7 @@ export async function poll(deps: PollingDeps, one: ClaimedPoll, onGranted = () =
       sourceName: one.source_name,
       model: one.model ?? undefined,
       keyName: one.key_name ?? undefined,
-      environment: one.environment ?? undefined,
+      environment: one.environment,
       onlySandboxSigned: one.only_sandbox_signed,
       purpose: one.is_extra || one.is_unknown ? 'trial' : 'completing',
       pollNumber: one.polls,
@@ -135,7 +135,7 @@ async function landAnswer(deps: PollingDeps, { one, keyName, report: found }: An
   const environment = environmentOfKey(deps.keys(), keyName)
   const origin = { via: 'poll', source_name: one.source_name, key_name: keyName, environment } as const
   const report = reportToLand(found, origin, deps.mediaHosts)
-  const at = { now: deps.time(), keyNames: keyNamesByEnvironment(deps.keys()) }
+  const at = { now: deps.time(), keys: deps.keys }
   const outcome = (await landOrThrow(deps.db, [report], at)).get(one.request_id) ?? 'raced'
   // Landing does not write a known result again, so the schedule must be ended here.
   if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps, one)

@@ -24,9 +24,6 @@ export function joinTracked(now: SQL): SQL {
     key_source = case when ${corrects} or (r.key_name is null and excluded.key_name is not null) then 'tracked'
       else r.key_source end,
     sandbox = case when ${corrects} then excluded.sandbox else r.sandbox end,
-    -- A landed state stands until it is overruled, so the environment of its signature must stay known.
-    signed_sandbox = case when ${corrects} and r.landed_at is not null
-      then coalesce(r.signed_sandbox, r.sandbox) else r.signed_sandbox end,
     ${afterTracking(now, isRekeyed)}
     where r.source_name is not distinct from excluded.source_name`
 }

@@ -20,6 +20,7 @@ import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
+import { keysOf, liveKey } from '../../support/receiver.ts'
 import { reportOf } from '../../support/report.ts'
 import { createTestWorker } from '../../support/worker.ts'
 import { startMutePostgres } from '../support/mute-postgres.ts'
@@ -53,7 +54,7 @@ const origin = {
   environment: 'live' as const,
 }
 const landing = reportToLand(reportOf({ request_id: id, status: 'CANCELED' }), origin, undefined)
-const at = { now: sharedNow, keyNames: { live: [], sandbox: [] } }
+const at = { now: sharedNow, keys: () => keysOf(liveKey) }
 const scope = { accountId: 'a', environment: 'live' as const, key: id }
 
 it.each<[string, (db: Database, url: string) => Promise<unknown>]>([

@@ -37,7 +37,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
 
   const rowOf = async (requestId: string) => {
     const [row] =
-      await database.sql`select status, source, cost, key_name, sandbox, media_complete, confirmed_at is not null as confirmed,
+      await database.sql`select status, source, cost, key_name, coalesce(sandbox, signed_sandbox) as sandbox, media_complete, confirmed_at is not null as confirmed,
       (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media from mediadock.requests r where request_id = ${requestId}`
     return row
   }

@@ -9,7 +9,6 @@ import { postgresTime, timeOf } from '../../../src/platform/postgres/time.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { deliveryId, deliveryIdRange, parseBody, toDelivery } from '../../../src/receiver/domain/delivery.ts'
 import type { Environment } from '../../../src/receiver/domain/environment.ts'
-import { keyNamesByEnvironment } from '../../../src/receiver/domain/keys.ts'
 import { createFetcher, type Fetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
@@ -35,7 +34,6 @@ import { claiming } from '../../support/worker.ts'
  */
 
 const keys = keysOf(liveKey, sandboxKey)
-const keyNames = keyNamesByEnvironment(keys)
 const rounds = long ? 1000 : 10
 const batchRounds = long ? 100 : 10
 const abreast = 5
@@ -136,7 +134,7 @@ async function webhook({
 
 function landOne(db: Database, landing: ReportToLand): Promise<unknown> {
   // On a slow machine the other transaction may take longer than a landing would wait.
-  return landOrThrow(db, [landing], { now: postgresTime(), keyNames, waitMs: 30_000 })
+  return landOrThrow(db, [landing], { now: postgresTime(), keys: () => keys, waitMs: 30_000 })
 }
 
 /** The reconciler, stopped with the provider's answer in its hand. */
@@ -201,7 +199,7 @@ async function insertTracked(db: Database, requestId: string): Promise<void> {
 
 async function endsOf(requestIds: readonly string[]): Promise<Ended[]> {
   const rows = await database.sql<(Omit<Ended, 'notified'> & { request_id: string })[]>`
-    select request_id, status, landed_at, confirmed_at is not null as confirmed, sandbox, key_name, metadata, least(next_poll_at, doubt_poll_at) <= now() as polled_next,
+    select request_id, status, landed_at, confirmed_at is not null as confirmed, coalesce(sandbox, signed_sandbox) as sandbox, key_name, metadata, least(next_poll_at, doubt_poll_at) <= now() as polled_next,
       (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media,
       (select count(*)::int from mediadock.inbox i join mediadock.deliveries d on d.id = i.delivery_id where d.request_id = r.request_id) as pending,
       (select coalesce(jsonb_agg(flags order by received_at, key_name), '[]') from mediadock.deliveries d where d.request_id = r.request_id) as flags,

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../../src/receiver/domain/delivery.ts'
-import { keyNamesByEnvironment, type Keys } from '../../../src/receiver/domain/keys.ts'
+import type { Keys } from '../../../src/receiver/domain/keys.ts'
 import type { Report } from '../../../src/receiver/domain/report.ts'
 import { requestIdOf } from '../../../src/receiver/domain/request-id.ts'
 import { storedName, type Source } from '../../../src/receiver/domain/source.ts'
@@ -262,7 +262,7 @@ it.each<[string, { from: string[]; to: string[]; cost?: number; outcome: string 
     const landing = reportToLand(report, { ...origin, via: fetched ? 'poll' : 'delivery' }, undefined)
     const outcomes = await landOrThrow(pool.db, [landing], {
       now: postgresTime(),
-      keyNames: keyNamesByEnvironment(keys),
+      keys: () => keys,
     })
     return outcomes.get(jobId)
   }

@@ -117,8 +117,7 @@ describe('the lease of a poll', () => {
       const report = reportOf(imageResult(requestId))
       const origin = { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' } as const
       const landing = { ...reportToLand(report, origin, undefined), media_complete: false }
-      const keyNames = { live: ['live'], sandbox: ['sandbox'] }
-      await landOrThrow(deps.db, [landing], { now: deps.time(), keyNames })
+      await landOrThrow(deps.db, [landing], { now: deps.time(), keys: deps.keys })
     },
     'a hint says that it may have ended': async () => {
       const delivery = { deliveryId: randomUUID(), webhookId: randomUUID(), sourceName: null, keyName: 'live' }

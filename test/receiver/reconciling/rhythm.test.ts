@@ -71,7 +71,7 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
       expect(landing.media_complete).toBe(false)
       await landOrThrow(deps.db, [landing], {
         now: deps.time(),
-        keyNames: { live: ['live'], sandbox: ['sandbox'] },
+        keys: deps.keys,
       })
       // The first poll is due with the landing.
       expect(await pauseOf(requestId)).toBe(0)

@@ -6,7 +6,6 @@ import { isOutage } from '../../../../src/platform/postgres/errors.ts'
 import { createPool } from '../../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../../src/platform/postgres/time.ts'
 import { parseBody } from '../../../../src/receiver/domain/delivery.ts'
-import { keyNamesByEnvironment } from '../../../../src/receiver/domain/keys.ts'
 import { createSequencer } from '../../../../src/receiver/feeding/sequencer.ts'
 import { reportToLand, type ReportToLand } from '../../../../src/receiver/landing/report-to-land.ts'
 import { landOrThrow } from '../../../../src/receiver/landing/two-statements.ts'
@@ -15,7 +14,7 @@ import { defaultSource, keysOf, liveKey } from '../../../support/receiver.ts'
 import { reportOf } from '../../../support/report.ts'
 import { failed, okImage } from '../../../support/webhooks.ts'
 
-const keyNames = keyNamesByEnvironment(keysOf(liveKey))
+const keys = keysOf(liveKey)
 const chance = (share: number) => Math.random() < share
 const pauseUpTo = (ms: number) => delay(Math.random() * ms)
 
@@ -31,7 +30,7 @@ export async function write(url: string, written: Written, wanted: number): Prom
   const { db, close } = createPool({ url, max: 1 })
   while (written.changes < wanted) {
     const landings = someLandings(written.incomplete)
-    const landAll = () => landOrThrow(db, landings, { now: postgresTime(), keyNames })
+    const landAll = () => landOrThrow(db, landings, { now: postgresTime(), keys: () => keys })
     if (chance(0.1)) {
       await db.execute(sql`begin`)
       const outcomes = await landAll()

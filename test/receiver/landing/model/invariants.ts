@@ -182,16 +182,11 @@ export function holdEnd(whole: Snapshot, requests: readonly Request[]): void {
         `${row.status} stands and nobody polled: ${JSON.stringify({ row, deliveries: state.deliveries.filter((d) => d.request_id === row.request_id), request })}`,
       )
 
+    const sandbox = row.sandbox ?? row.signed_sandbox
     for (const { status, key_name: signer, parked_reason: reason, flags } of all) {
-      const foreign = status !== null && row.sandbox !== (environments[signer] === 'sandbox')
-      assert.ok(
-        reason !== 'key_mismatch' || foreign,
-        `signed by ${signer}, sandbox ${row.sandbox}, parked for ${reason}`,
-      )
-      assert.ok(
-        !foreign || flags.includes('key_mismatch'),
-        `signed by ${signer}, sandbox ${row.sandbox}, flagged ${flags}`,
-      )
+      const foreign = status !== null && sandbox !== (environments[signer] === 'sandbox')
+      assert.ok(reason !== 'key_mismatch' || foreign, `signed by ${signer}, sandbox ${sandbox}, parked for ${reason}`)
+      assert.ok(!foreign || flags.includes('key_mismatch'), `signed by ${signer}, sandbox ${sandbox}, flagged ${flags}`)
     }
     for (const delivery of processable) {
       const flagged = delivery.flags.includes('contradiction')

@@ -1,0 +1,76 @@
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { executePrepared } from '../../platform/postgres/prepared.ts'
+import { fromSandbox, toSandbox } from '../domain/environment.ts'
+import type { Keys } from '../domain/keys.ts'
+import { pollLease } from '../domain/poll-schedule.ts'
+import type { ReportToLand } from './report-to-land.ts'
+import { verdictOn, type RequestRow, type Verdict } from './rules.ts'
+
+/** A report with its verdict: a row of `judged` in the landing statements, which write it if `version` still stands. */
+export type Judged = Omit<ReportToLand, keyof Verdict> &
+  Omit<Verdict, 'environment' | 'result_environment'> & {
+    /** Of the key that signed or fetched the report. */
+    environment: ReportToLand['environment']
+    /** The columns of the row to write: see domain/environment.ts. */
+    sandbox: boolean | null
+    signed_sandbox: boolean | null
+    /** The row that was judged. Null if there was none. */
+    version: string | null
+    old_status: string | null
+    has_landed: boolean
+    is_confirmed: boolean
+  }
+
+/** `now`: the time that replicas share (time.ts). `waitMs`: how long to wait for a locked row. */
+export type WriteAt = { now: SQL; waitMs?: number | undefined }
+export type LandingAt = WriteAt & { keys: () => Keys }
+
+/** Reads the rows of the requests, and judges each report by its row. */
+export async function judge(db: Database, reports: readonly ReportToLand[], at: LandingAt): Promise<Judged[]> {
+  if (reports.length === 0) return []
+  const rows = await readRows(db, reports, at)
+  const keys = at.keys()
+  return reports.map((report) => {
+    const row = rows.get(report.request_id)
+    const { environment, result_environment: resultEnvironment, ...verdict } = verdictOn(report, row, keys)
+    return {
+      ...report,
+      ...verdict,
+      sandbox: toSandbox(environment),
+      signed_sandbox: toSandbox(resultEnvironment),
+      version: row?.version ?? null,
+      old_status: row?.status ?? null,
+      has_landed: row?.has_landed ?? false,
+      is_confirmed: row?.is_confirmed ?? false,
+    }
+  })
+}
+
+type Stored = Omit<RequestRow, 'environment' | 'result_environment'> & {
+  request_id: string
+  sandbox: boolean | null
+  signed_sandbox: boolean | null
+}
+
+async function readRows(
+  db: Database,
+  reports: readonly ReportToLand[],
+  { now }: WriteAt,
+): Promise<Map<string, RequestRow>> {
+  const requestIds = sql.param(reports.map((report) => report.request_id))
+  const rows = await executePrepared<Stored>(
+    db,
+    sql`
+    select request_id, xmin::text as version, source_name, status, landed_at is not null as has_landed,
+      confirmed_at is not null as is_confirmed, key_name, key_source, sandbox, signed_sandbox, source, cost,
+      next_poll_at, coalesce(next_poll_at <= ${now} and ${pollLease.isFree(now)}, false) as is_poll_due
+    from mediadock.requests r where request_id = any(${requestIds}::uuid[])`,
+  )
+  return new Map(
+    rows.map(({ request_id: requestId, sandbox, signed_sandbox: signedSandbox, ...row }) => [
+      requestId,
+      { ...row, environment: fromSandbox(sandbox), result_environment: fromSandbox(signedSandbox) },
+    ]),
+  )
+}

@@ -1,0 +1,145 @@
+import type { Environment } from '../domain/environment.ts'
+import { environmentOfKey, type Keys } from '../domain/keys.ts'
+import type { ReportToLand } from './report-to-land.ts'
+
+/*
+ * The rules that decide which webhook or result of the provider ends a request. They are pure functions: judge() of
+ * request-rows.ts reads the rows of requests for them, and a landing statement writes a verdict only if the row is still
+ * the one that was judged. docs/orders.md lists every case.
+ */
+
+/** The row of a request as it stands. */
+export type RequestRow = {
+  /** Changes with each write of the row. */
+  version: string
+  source_name: string | null
+  status: string
+  has_landed: boolean
+  is_confirmed: boolean
+  key_name: string | null
+  /** `landed`: only a landing or a hint has named the key. Otherwise tracking did, or the row has no key. */
+  key_source: 'tracked' | 'landed' | null
+  /** The environment of the request, as tracking, a hint or the provider's result stored it. */
+  environment: Environment | undefined
+  /** The environment of the key that signed or fetched the result. */
+  result_environment: Environment | undefined
+  source: 'webhook' | 'reconciler' | null
+  cost: string | null
+  next_poll_at: string | null
+  /** The next poll is due, and no process has begun it. */
+  is_poll_due: boolean
+}
+
+/** What the rules demand for a report. Landing may end in more ways: see LandingOutcome (two-statements.ts). */
+export type Ruling = 'landed' | 'no_effect' | 'contradiction' | 'key_mismatch' | 'source_mismatch'
+
+/** The ruling, and the values of the row that is written if the ruling is `landed`. */
+export type Verdict = {
+  ruling: Ruling
+  /** Keys of both environments have signed an end. */
+  changes_environment: boolean
+  key_name: string | null
+  key_source: RequestRow['key_source']
+  environment: Environment | undefined
+  result_environment: Environment | undefined
+  source: RequestRow['source']
+  cost: number | string | undefined
+  /** The request is polled at once. Otherwise its next poll is `next_poll_at`, or there is none. */
+  is_polled_now: boolean
+  next_poll_at: string | null
+}
+
+/** The environments that the rules compare. Undefined where one is unknown. */
+type Known = {
+  /** Of the request, or undefined while it is undecided. */
+  request: Environment | undefined
+  /** Of the key that signed or fetched the result in the row. */
+  result: Environment | undefined
+  /** Of the key in the row, as it is configured now. */
+  key: Environment | undefined
+}
+
+/** Judges a report by the row of its request, which is undefined if there is none. */
+export function verdictOn(report: ReportToLand, row: RequestRow | undefined, keys: Keys): Verdict {
+  const known = row ? knownOf(row, keys) : { request: undefined, result: undefined, key: undefined }
+  const ruling = row ? rulingOn(report, row, known) : 'landed'
+  return { ruling, ...rowToWrite(report, row, known) }
+}
+
+/**
+ * The environment of a request is the first of these that exists:
+ *
+ * 1. that of the key to which the provider gave the result
+ * 2. that which tracking stored, or a hint that made the row
+ * 3. that of the key that tracking named, if it is configured
+ *
+ * Without any, it is undecided. Then a live key outranks a sandbox key: the holder of a sandbox secret can sign any
+ * request id, but must not replace what a live key signed.
+ */
+function knownOf(row: RequestRow, keys: Keys): Known {
+  const key = row.key_name === null ? undefined : environmentOfKey(keys, row.key_name)
+  const tracked = row.key_source === 'landed' ? undefined : key
+  return { request: row.environment ?? tracked, result: row.result_environment, key }
+}
+
+/** The first rule that applies decides. */
+function rulingOn(report: ReportToLand, row: RequestRow, known: Known): Ruling {
+  // A source speaks only for its own requests.
+  if (row.source_name !== report.source_name) return 'source_mismatch'
+  if (report.via !== 'poll' && mayNotSpeak(report, row, known)) return 'key_mismatch'
+  // The first end stands.
+  if (!row.has_landed) return 'landed'
+  // The provider overrules a webhook, and so does a key of another environment that the rules above let through.
+  if (!row.is_confirmed && (report.via === 'poll' || differs(report.environment, known.result))) return 'landed'
+  // States never go back.
+  return row.status === report.status ? 'no_effect' : 'contradiction'
+}
+
+/** Returns true if the key that signed a webhook may not speak for the request. */
+function mayNotSpeak(report: ReportToLand, row: RequestRow, { request, result, key }: Known): boolean {
+  // A key speaks only for requests of its environment.
+  if (request !== undefined && report.environment !== undefined) return report.environment !== request
+  // A sandbox key must not replace what a live key signed.
+  if (request === undefined) return report.environment === 'sandbox' && result === 'live'
+  // A key of unknown environment cannot prove that it may speak. But no webhook changes a confirmed request, and the
+  // request's own key may speak if its environment is unknown.
+  const isOwnKey = row.key_name === null || row.key_name === report.key_name
+  return !row.is_confirmed && !(isOwnKey && key === undefined)
+}
+
+function rowToWrite(report: ReportToLand, row: RequestRow | undefined, known: Known): Omit<Verdict, 'ruling'> {
+  const isPoll = report.via === 'poll'
+  const changesEnvironment = differs(report.environment, known.result ?? known.request)
+  const isNewEnd = !row?.has_landed || row.status !== report.status || changesEnvironment
+  const isNamedByLanding = row?.key_source === 'landed'
+  const ownEnvironment = known.key ?? (isNamedByLanding ? known.result : undefined)
+  const replacesKey = row === undefined || row.key_name === null || differs(report.environment, ownEnvironment)
+  const environment = report.environment ?? known.request
+  return {
+    changes_environment: changesEnvironment,
+    key_name: replacesKey ? report.key_name : row.key_name,
+    key_source: replacesKey ? 'landed' : row.key_source,
+    environment: isPoll ? environment : row?.environment,
+    result_environment: environment,
+    source: isNewEnd ? (isPoll ? 'reconciler' : 'webhook') : row.source,
+    cost: report.cost ?? (changesEnvironment ? undefined : (row?.cost ?? undefined)),
+    is_polled_now: !report.media_complete || (!isPoll && (changesEnvironment || isDoubtful(report, row, known))),
+    // A hint made the row. Its poll may be under way, and may end without an answer, so the poll stays.
+    next_poll_at: !isPoll && row && !row.has_landed && isNamedByLanding ? row.next_poll_at : null,
+  }
+}
+
+/** Returns true if the provider is to be asked at once whether the webhook is right. */
+function isDoubtful(report: ReportToLand, row: RequestRow | undefined, known: Known): boolean {
+  // A sandbox key, or an unknown one, proves too little.
+  if (report.environment !== 'live' && known.request === undefined) return true
+  // That poll must not be lost. One that a process has begun still lands what it finds.
+  if (row?.is_poll_due) return true
+  // Another key signed than the one that tracking named.
+  return row !== undefined && row.key_source !== 'landed' && known.key !== undefined && row.key_name !== report.key_name
+}
+
+/** Returns true if both environments are known, and are not the same. */
+function differs(one: Environment | undefined, other: Environment | undefined): boolean {
+  return one !== undefined && other !== undefined && one !== other
+}
