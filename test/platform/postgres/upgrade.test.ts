@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
@@ -10,14 +11,14 @@ import { eventually } from '../../support/eventually.ts'
 
 const root = path.resolve(import.meta.dirname, '../../..')
 
-/** A program's first migration alone. */
-async function baselineOf(program: string): Promise<string> {
+/** A program's first migrations: without a number the baseline alone. */
+async function baselineOf(program: string, migrations = 1): Promise<string> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-baseline-'))
   onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
   await fs.cp(path.join(root, 'drizzle', program), folder, { recursive: true })
   const journal = path.join(folder, 'meta/_journal.json')
   const { entries, ...more }: { entries: unknown[] } = JSON.parse(await fs.readFile(journal, 'utf8'))
-  await fs.writeFile(journal, JSON.stringify({ ...more, entries: entries.slice(0, 1) }))
+  await fs.writeFile(journal, JSON.stringify({ ...more, entries: entries.slice(0, migrations) }))
   return folder
 }
 
@@ -133,3 +134,25 @@ it.each([
     expect(await indexes(sql, schema)).toEqual(fresh)
   },
 )
+
+it('an environment that only a webhook showed becomes that of its result, and readers see the same', async () => {
+  const { url, sql } = await withTestDatabase(preferredServer)
+  await sql.unsafe('drop schema mediadock cascade')
+  await migrate({ url, schema: 'mediadock', folder: await baselineOf('receiver', 24) })
+  const add = (name: string, given: object) =>
+    sql`insert into mediadock.requests ${sql({ request_id: randomUUID(), model: name, status: 'FAILED', landed_at: new Date(), ...given })}`
+  await add('by a webhook', { sandbox: true })
+  await add('tracked', { sandbox: true, signed_sandbox: false })
+  await add('confirmed', { sandbox: false, confirmed_at: new Date() })
+  await add('open', { sandbox: true, status: 'IN_QUEUE', landed_at: null })
+  const shown = () => sql`select model, sandbox from mediadock.results order by model`
+  const before = await shown()
+  await migrate({ url, schema: 'mediadock', folder: path.join(root, 'drizzle/receiver') })
+  expect(await shown()).toEqual(before)
+  expect(await sql`select model, sandbox, signed_sandbox from mediadock.requests order by model`).toEqual([
+    { model: 'by a webhook', sandbox: null, signed_sandbox: true },
+    { model: 'confirmed', sandbox: false, signed_sandbox: null },
+    { model: 'open', sandbox: true, signed_sandbox: null },
+    { model: 'tracked', sandbox: true, signed_sandbox: false },
+  ])
+})
