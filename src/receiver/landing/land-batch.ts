@@ -1,9 +1,9 @@
 import { loggedTraceId } from '../domain/trace.ts'
 import type { DeliveryInFlight } from './in-flight.ts'
+import { landReports, type LandingOutcome } from './land-reports.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { landingLockWaitMs } from './parts-sql.ts'
 import type { BatchDeps } from './returning.ts'
-import { landUntilFailure, type LandingOutcome } from './two-statements.ts'
 
 /** `unlanded`: the deliveries that a failed statement has not landed. */
 export type Failed = {
@@ -26,12 +26,11 @@ export async function landBatch(
   const startedMs = performance.now()
   const at = { now: deps.time(), keys: deps.keys, waitMs }
   const reports = batch.map(({ report }) => report)
-  const { outcomes, failure } = await landUntilFailure(deps.db, reports, at)
+  const { outcomes, failure } = await landReports(deps.db, reports, at)
   const unlanded: DeliveryInFlight[] = []
   for (const one of batch) {
-    const outcome = outcomes.get(one.report.request_id) ?? 'raced'
-    // Outcomes that the short statement committed are final, also if a later statement failed.
-    if (failure && outcome === 'raced') {
+    const outcome = outcomes.get(one.report.request_id)
+    if (outcome === undefined) {
       unlanded.push(one)
       continue
     }

@@ -4,8 +4,8 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Keys } from '../domain/keys.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import type { DeliveryTraces } from '../domain/trace.ts'
+import type { LandingOutcome } from './land-reports.ts'
 import type { MediaHosts, ReportToLand } from './report-to-land.ts'
-import type { LandingOutcome } from './two-statements.ts'
 
 /** The dependencies of landing, shared by the inbox, the reconciler and replays. */
 export type LandingDeps = {

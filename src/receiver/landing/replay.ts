@@ -13,11 +13,11 @@ import * as schema from '../domain/schema.ts'
 import { pathIn } from '../domain/webhook-path.ts'
 import { joinSubmitOf } from './before-landing.ts'
 import { applyHint } from './hint.ts'
+import { landingOutcomes } from './land-reports.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { everyNotification } from './parts-sql.ts'
 import { deliveredReport, type ReportToLand } from './report-to-land.ts'
 import { judge, type LandingAt } from './request-rows.ts'
-import { landingOutcomes } from './two-statements.ts'
 import { wholeStatement } from './whole-sql.ts'
 
 const row = z.record(z.string(), z.unknown())

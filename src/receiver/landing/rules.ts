@@ -30,7 +30,7 @@ export type RequestRow = {
   is_poll_due: boolean
 }
 
-/** What the rules demand for a report. Landing may end in more ways: see LandingOutcome (two-statements.ts). */
+/** What the rules demand for a report. Landing may end in more ways: see LandingOutcome (land-reports.ts). */
 export type Ruling = 'landed' | 'no_effect' | 'contradiction' | 'key_mismatch' | 'source_mismatch'
 
 /** The ruling, and the values of the row that is written if the ruling is `landed`. */

@@ -9,10 +9,10 @@ import { nextPollAfter } from '../domain/poll-rhythm.ts'
 import { afterKnownResult, afterNoAnswer, afterPoll, pollLease } from '../domain/poll-schedule.ts'
 import type { Report, RunningStatus } from '../domain/report.ts'
 import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
+import { landOne, type LandingOutcome } from '../landing/land-reports.ts'
 import type { LandingDeps } from '../landing/landing-deps.ts'
 import { lockedRequests } from '../landing/locked-requests.ts'
 import { reportToLand } from '../landing/report-to-land.ts'
-import { landOrThrow, type LandingOutcome } from '../landing/two-statements.ts'
 import type { ClaimDeps, ClaimedPoll } from './poll-claims.ts'
 import type { RestingQueues } from './resting-queues.ts'
 
@@ -136,7 +136,7 @@ async function landAnswer(deps: PollingDeps, { one, keyName, report: found }: An
   const origin = { via: 'poll', source_name: one.source_name, key_name: keyName, environment } as const
   const report = reportToLand(found, origin, deps.mediaHosts)
   const at = { now: deps.time(), keys: deps.keys }
-  const outcome = (await landOrThrow(deps.db, [report], at)).get(one.request_id) ?? 'raced'
+  const outcome = await landOne(deps.db, report, at)
   // Landing does not write a known result again, so the schedule must be ended here.
   if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps, one)
   deps.logger.info(

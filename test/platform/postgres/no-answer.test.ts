@@ -14,9 +14,9 @@ import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
 import { countParked, inboxDepth } from '../../../src/receiver/gauges/inbox-depth.ts'
 import { countOverdue } from '../../../src/receiver/gauges/overdue.ts'
 import * as inbox from '../../../src/receiver/landing/inbox.ts'
+import { landOne } from '../../../src/receiver/landing/land-reports.ts'
 import { landExplained, replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
-import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
@@ -64,7 +64,7 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ['parking is not "lost"', (db) => inbox.park(db, failure)],
   ['counting what is pending is not "none"', (db) => inboxDepth(db, now)],
   ['counting what is parked is not "none"', (db) => countParked(db)],
-  ['a landing is not "raced"', (db) => landOrThrow(db, [landing], at)],
+  ['a landing is not "raced"', (db) => landOne(db, landing, at)],
   ['an explained landing', (db) => landExplained(db, landing, { ...at, dryRun: false })],
   [
     'a replay is not "there is no such delivery"',

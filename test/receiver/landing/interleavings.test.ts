@@ -12,9 +12,9 @@ import type { Environment } from '../../../src/receiver/domain/environment.ts'
 import { createFetcher, type Fetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
+import { landOne } from '../../../src/receiver/landing/land-reports.ts'
 import type { ReportToLand } from '../../../src/receiver/landing/report-to-land.ts'
 import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
-import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import type { PollingDeps } from '../../../src/receiver/reconciling/polling.ts'
 import { reconcileOne } from '../../../src/receiver/reconciling/reconciler.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
@@ -129,12 +129,12 @@ async function webhook({
   }
   const report = result ? reportOf(result) : parsed.report
   const landing = reportToLand(report, origin, undefined)
-  return (db) => landOne(db, landing)
+  return (db) => land(db, landing)
 }
 
-function landOne(db: Database, landing: ReportToLand): Promise<unknown> {
+function land(db: Database, landing: ReportToLand): Promise<unknown> {
   // On a slow machine the other transaction may take longer than a landing would wait.
-  return landOrThrow(db, [landing], { now: postgresTime(), keys: () => keys, waitMs: 30_000 })
+  return landOne(db, landing, { now: postgresTime(), keys: () => keys, waitMs: 30_000 })
 }
 
 /** The reconciler, stopped with the provider's answer in its hand. */
@@ -660,7 +660,7 @@ it('a landing that waited for one that died sees nothing of it', async () => {
   const requestId = randomUUID()
   await track(requestId)
   const lost = await webhook({ sample: okImage(requestId) })
-  await secondWaits(lost, (db) => landOne(db, resultLanding(requestId)), 'rollback')
+  await secondWaits(lost, (db) => land(db, resultLanding(requestId)), 'rollback')
   await flushNotices()
   expect((await endsOf([requestId]))[0]).toMatchObject({
     status: 'CANCELED',

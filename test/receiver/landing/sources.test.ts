@@ -9,10 +9,10 @@ import { requestIdOf } from '../../../src/receiver/domain/request-id.ts'
 import { storedName, type Source } from '../../../src/receiver/domain/source.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { createHandOver } from '../../../src/receiver/landing/hand-over.ts'
+import { landOne } from '../../../src/receiver/landing/land-reports.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
 import { requeue } from '../../../src/receiver/landing/requeue.ts'
-import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import type { PollingDeps } from '../../../src/receiver/reconciling/polling.ts'
 import { runOnce } from '../../../src/receiver/reconciling/reconciler.ts'
 import { openrouterVideo } from '../../../src/receiver/sources/openrouter-video.ts'
@@ -260,11 +260,7 @@ it.each<[string, { from: string[]; to: string[]; cost?: number; outcome: string 
     }
     const origin = { source_name: 'engine', key_name: 'engine-key', environment: 'live' } as const
     const landing = reportToLand(report, { ...origin, via: fetched ? 'poll' : 'delivery' }, undefined)
-    const outcomes = await landOrThrow(pool.db, [landing], {
-      now: postgresTime(),
-      keys: () => keys,
-    })
-    return outcomes.get(jobId)
+    return landOne(pool.db, landing, { now: postgresTime(), keys: () => keys })
   }
   expect(await landLinks(false, one.from)).toBe('landed')
   expect(await landLinks(true, one.to, one.cost)).toBe(one.outcome)

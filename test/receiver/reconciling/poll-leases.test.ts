@@ -5,8 +5,8 @@ import { leaseSeconds } from '../../../src/platform/postgres/lease-keeper.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { askForExtraPoll } from '../../../src/receiver/domain/poll-schedule.ts'
 import { applyHint } from '../../../src/receiver/landing/hint.ts'
+import { landOne } from '../../../src/receiver/landing/land-reports.ts'
 import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
-import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import { claimDue, createPollKeeper } from '../../../src/receiver/reconciling/poll-claims.ts'
 import { reschedule, undoClaim } from '../../../src/receiver/reconciling/polling.ts'
 import { preferredServer, type TestDatabase, withTestDatabase } from '../../support/database.ts'
@@ -117,7 +117,7 @@ describe('the lease of a poll', () => {
       const report = reportOf(imageResult(requestId))
       const origin = { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' } as const
       const landing = { ...reportToLand(report, origin, undefined), media_complete: false }
-      await landOrThrow(deps.db, [landing], { now: deps.time(), keys: deps.keys })
+      await landOne(deps.db, landing, { now: deps.time(), keys: deps.keys })
     },
     'a hint says that it may have ended': async () => {
       const delivery = { deliveryId: randomUUID(), webhookId: randomUUID(), sourceName: null, keyName: 'live' }

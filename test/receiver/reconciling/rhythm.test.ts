@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import type { ResultAnswer } from '../../../src/receiver/fetching/fetcher.ts'
+import { landOne } from '../../../src/receiver/landing/land-reports.ts'
 import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
-import { landOrThrow } from '../../../src/receiver/landing/two-statements.ts'
 import { claimDue } from '../../../src/receiver/reconciling/poll-claims.ts'
 import { poll } from '../../../src/receiver/reconciling/polling.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
@@ -69,7 +69,7 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
       const origin = { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' } as const
       const landing = reportToLand(parsed.report, origin, undefined)
       expect(landing.media_complete).toBe(false)
-      await landOrThrow(deps.db, [landing], {
+      await landOne(deps.db, landing, {
         now: deps.time(),
         keys: deps.keys,
       })

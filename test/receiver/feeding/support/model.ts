@@ -7,8 +7,8 @@ import { createPool } from '../../../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../../../src/platform/postgres/time.ts'
 import { parseBody } from '../../../../src/receiver/domain/delivery.ts'
 import { createSequencer } from '../../../../src/receiver/feeding/sequencer.ts'
+import { landReports } from '../../../../src/receiver/landing/land-reports.ts'
 import { reportToLand, type ReportToLand } from '../../../../src/receiver/landing/report-to-land.ts'
-import { landOrThrow } from '../../../../src/receiver/landing/two-statements.ts'
 import { imageResult } from '../../../support/provider-stand.ts'
 import { defaultSource, keysOf, liveKey } from '../../../support/receiver.ts'
 import { reportOf } from '../../../support/report.ts'
@@ -30,7 +30,11 @@ export async function write(url: string, written: Written, wanted: number): Prom
   const { db, close } = createPool({ url, max: 1 })
   while (written.changes < wanted) {
     const landings = someLandings(written.incomplete)
-    const landAll = () => landOrThrow(db, landings, { now: postgresTime(), keys: () => keys })
+    const landAll = async () => {
+      const { outcomes, failure } = await landReports(db, landings, { now: postgresTime(), keys: () => keys })
+      if (failure) throw failure.error
+      return outcomes
+    }
     if (chance(0.1)) {
       await db.execute(sql`begin`)
       const outcomes = await landAll()

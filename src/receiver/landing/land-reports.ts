@@ -9,8 +9,8 @@ import { shortStatement } from './short-sql.ts'
 import { wholeStatement } from './whole-sql.ts'
 
 /*
- * Runs the short statement (short-sql.ts) for ordinary deliveries, which are those that it can land, and the whole one
- * (whole-sql.ts) for all others. docs/decisions/two-statements.md lists the reasons.
+ * Lands reports with two statements: the short one (short-sql.ts) for ordinary deliveries, and the whole one
+ * (whole-sql.ts) for all others. docs/decisions/two-statements.md has the reasons.
  */
 
 export const landingOutcomes = [
@@ -44,41 +44,34 @@ export type LandingOutcome = (typeof landingOutcomes)[number]
 type Answer = { request_id: string; outcome: LandingOutcome }
 /** By request. */
 type Outcomes = Map<string, LandingOutcome>
-/** With a `failure`, the outcomes were committed before it, except `raced`. */
-type UntilFailure = { outcomes: Outcomes; failure?: { error: unknown } }
+/** With a `failure`, only the reports with an outcome have been landed. They are committed. */
+type Landed = { outcomes: Outcomes; failure?: { error: unknown } }
+
+/** Another transaction may change a row after it was judged. It is judged again then, up to five times in all. */
+const maxTries = 5
 
 /**
- * Each result is written by exactly one of two statements, whole or not at all: the state of its request, its media,
- * flags and ends of deliveries, the change for the feed, and the NOTIFY for readers. States never go back:
- * docs/orders.md says which end overrules which.
+ * Lands reports: reads and judges the rows of their requests, and writes the verdicts. Each result is written by one
+ * statement, whole or not at all: the state of its request, its media, flags and ends of deliveries, the change for the
+ * feed, and the NOTIFY for readers. States never go back: docs/orders.md says which end overrules which.
  *
- * Takes one report per request: `takeBatch` of in-flight.ts leaves the others waiting. First reads and judges the rows
- * of the requests. Then runs the short statement, and the whole one for the landings that the short one left. Never throws: a failure is returned, beside the outcomes
- * that the short statement had committed.
+ * Takes one report per request: `takeBatch` of in-flight.ts leaves the others waiting. Never throws: a failure is
+ * returned, beside the outcomes that were committed before it.
  */
-export async function landUntilFailure(
-  db: Database,
-  reports: readonly ReportToLand[],
-  at: LandingAt,
-): Promise<UntilFailure> {
+export async function landReports(db: Database, reports: readonly ReportToLand[], at: LandingAt): Promise<Landed> {
   const outcomes: Outcomes = new Map()
   try {
-    let judged = await judge(db, reports, at)
-    const ordinary = judged.filter(isOrdinary)
-    for (const one of await run(db, ordinary, shortStatement(ordinary, at))) outcomes.set(...one)
-    judged = judged.filter(({ request_id: id }) => !outcomes.has(id))
-    for (let tries = 1; judged.length > 0; tries += 1) {
-      const found = await run(db, judged, wholeStatement(judged, at))
+    let left = reports
+    for (let tries = 1; left.length > 0; tries += 1) {
+      const judged = await judge(db, left, at)
+      const ordinary = judged.filter(isOrdinary)
+      for (const one of await run(db, ordinary, shortStatement(ordinary, at))) outcomes.set(...one)
+      const others = judged.filter(({ request_id: id }) => !outcomes.has(id))
+      const found = await run(db, others, wholeStatement(others, at))
       // Every report must have an outcome.
-      if (found.size < judged.length) throw new NoAnswerError(`landing ${judged.length} results`)
-      for (const one of found) outcomes.set(...one)
-      if (tries === 5) break
-      // Another transaction changed these rows after they were judged.
-      judged = await judge(
-        db,
-        reports.filter(({ request_id: id }) => outcomes.get(id) === 'raced'),
-        at,
-      )
+      if (found.size < others.length) throw new NoAnswerError(`landing ${others.length} results`)
+      for (const [id, outcome] of found) if (outcome !== 'raced' || tries === maxTries) outcomes.set(id, outcome)
+      left = left.filter(({ request_id: id }) => !outcomes.has(id))
     }
     return { outcomes }
   } catch (error) {
@@ -86,11 +79,12 @@ export async function landUntilFailure(
   }
 }
 
-/** Lands results like landUntilFailure(), but throws any failure. For callers that cannot use a partial result. */
-export async function landOrThrow(db: Database, reports: readonly ReportToLand[], at: LandingAt): Promise<Outcomes> {
-  const { outcomes, failure } = await landUntilFailure(db, reports, at)
-  if (failure) throw failure.error
-  return outcomes
+/** Lands one report, and throws its failure. */
+export async function landOne(db: Database, report: ReportToLand, at: LandingAt): Promise<LandingOutcome> {
+  const { outcomes, failure } = await landReports(db, [report], at)
+  const outcome = outcomes.get(report.request_id)
+  if (outcome === undefined) throw failure?.error ?? new NoAnswerError(`landing request ${report.request_id}`)
+  return outcome
 }
 
 async function run(db: Database, judged: readonly Judged[], ctes: SQL): Promise<Outcomes> {
