@@ -7,8 +7,8 @@ import { later } from './time.ts'
  * How rows are claimed, in every table that is a queue. `now` is the shared time (time.ts).
  *
  * - `due_at`: the time from which the row may be claimed. A claim moves it to the end of its lease, so the row of a dead
- *   claimant becomes due again. A table whose rows have a schedule in another column uses it for the lease alone, so it
- *   says only that the row is free: `poll_leased_until` of requests, whose polls are due by other columns.
+ *   claimant becomes due again. A table whose rows have a schedule in other columns uses it for the lease alone, so it
+ *   says only that no claimant holds the row: `leased_until` of subscriptions, `poll_leased_until` of requests.
  * - `claims`: increases with every claim, and with every end of a claim that keeps the row in its queue. It fences: a
  *   claimant renews or ends its claim only while the number is unchanged. Its writes to other rows are fenced only in
  *   statements that check the number too.
@@ -49,7 +49,6 @@ export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns
   const fail = failures === undefined ? sql`` : sql`, ${to(failures)} = ${of(failures)} + 1`
   const note = (why: string) => (trouble === undefined ? sql`` : sql`, ${to(trouble)} = ${why}`)
 
-  const isFree = (now: SQL) => sql`${of(dueAt)} <= ${now}`
   const isHeld = (claim: Claim<Key>) => {
     const given = new Map(Object.entries<string | number>(claim))
     const isRow = keys.map(([name, column]) => sql`${of(column)} = ${given.get(name)}::${castOf(column)}`)
@@ -58,9 +57,7 @@ export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns
 
   return {
     /** Condition: the row may be claimed. */
-    isDue: isFree,
-    /** The same for a table with a schedule of its own: no claimant holds the row. It need not be due. */
-    isFree,
+    isDue: (now: SQL) => sql`${of(dueAt)} <= ${now}`,
     /** Condition: the claim is still the last one. */
     isHeld,
     /** For SET: claims the row for this many seconds. */

@@ -40,12 +40,14 @@ import { requests } from './schema.ts'
  * A result that it brings still lands.
  */
 
-/** The lease of a poll. Statements use the alias `r` for requests. */
-export const pollLease = leaseOf('r', {
+const { isDue: isFree, ...lease } = leaseOf('r', {
   key: { request_id: requests.request_id },
   due_at: requests.poll_leased_until,
   claims: requests.poll_claims,
 })
+
+/** The lease of a poll. Statements use the alias `r` for requests. `isFree`: no poll of the row is under way. */
+export const pollLease = { ...lease, isFree }
 
 /** SQL: the time of the extra poll of the row `r`. */
 export const extraPollAt = sql`r.doubt_poll_at`
@@ -58,7 +60,7 @@ export function afterClaim(now: SQL, seconds: number): SQL {
 }
 
 /** SQL condition: no extra poll of the row `r` is asked for, or only one that a poll under way answers. */
-export const needsExtraPoll = (now: SQL) => sql`(r.doubt_poll_at is null or r.poll_leased_until > ${now})`
+export const needsExtraPoll = (now: SQL) => sql`(r.doubt_poll_at is null or not ${isFree(now)})`
 
 /**
  * For SET: asks for an extra poll where the condition holds. One that was asked for before keeps its time, but not while

@@ -2,6 +2,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { isUsable, type Keys } from '../domain/keys.ts'
 import { maxCounted } from '../domain/limits.ts'
+import { pollLease } from '../domain/poll-schedule.ts'
 import { isHeldUp, isOverdueWithoutPollTime, isScheduledForKey, strangers } from '../reconciling/due.ts'
 import { callBudgets, completionsPerMinute } from './call-budgets.ts'
 
@@ -34,7 +35,7 @@ export async function readBacklog(
   const at = sql`${now.toISOString()}::timestamptz`
   const ours = sql`${sql.param(keys.all.map(({ name }) => name))}::text[]`
   // Requests that are being polled are not due.
-  const isFree = sql`poll_leased_until <= ${at}`
+  const isFree = pollLease.isFree(at)
   // Forces the order of the index: the planner underestimates the rows and would collect and sort all of them.
   await tx.execute(sql`select set_config('enable_bitmapscan', 'off', true)`)
   const scheduled = await tx.execute<{ key_name: string; due: number; incomplete: number }>(sql`
@@ -85,7 +86,7 @@ export async function readBacklog(
 /** SQL: counts the requests in `queue`, up to one more than `maxCounted`, which shows that there are more. */
 function countInQueue(condition: SQL, order: SQL): SQL {
   return sql`(select count(*)::int from (
-        select from mediadock.requests where ${isScheduledForKey} and ${condition}
+        select from mediadock.requests r where ${isScheduledForKey} and ${condition}
         order by ${order} limit ${maxCounted + 1}) as found)`
 }
 

@@ -80,7 +80,7 @@ export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }
   /** Up to `limit` rows of each queue, in the order of an index. */
   const ofQueues = (condition: SQL, order: SQL) => sql`
       select queue.key_name, in_queue.* from queue cross join lateral (
-        select request_id, least(next_poll_at, ${at}) as due_at from mediadock.requests
+        select request_id, least(next_poll_at, ${at}) as due_at from mediadock.requests r
         where ${isScheduledForKey} and ${condition} order by ${order} limit ${limit} for update skip locked
       ) as in_queue`
   return claimApart(
@@ -92,13 +92,13 @@ export async function claimDue(deps: ClaimDeps, { limit, resting, restingExtra }
     held_up as (${ofQueues(sql`${isHeldUp} and ${only}`, sql`polled_at`)}),
     -- Conditions that match only the index of the ids: a plan made for empty tables could read all due requests.
     awaited as (
-      select coalesce(key_name, '') as key_name, request_id, next_poll_at as due_at from mediadock.requests
+      select coalesce(key_name, '') as key_name, request_id, next_poll_at as due_at from mediadock.requests r
       where request_id = any(${sql.param([...deps.awaited()])}::uuid[]) and coalesce(${isTime}, false)
         and array_position(${sql.param(queues)}::text[], coalesce(key_name, '')) is not null and ${only}
       limit ${limit} for update skip locked
     ),
     extra as (
-      select ${queueOfRow(ours)} as key_name, request_id, doubt_poll_at as due_at from mediadock.requests
+      select ${queueOfRow(ours)} as key_name, request_id, doubt_poll_at as due_at from mediadock.requests r
       where doubt_poll_at <= ${at} and confirmed_at is null
         and ${queueOfRow(ours)} <> all(${sql.param([...(restingExtra ?? [])])}::text[]) and ${only}
       order by doubt_poll_at limit ${limit} for update skip locked
@@ -142,14 +142,14 @@ export function claimForRun(deps: ClaimDeps, { limit, resting }: Wanted): Promis
     -- The rows are selected before any is locked, since up to the limit is read for each name.
     oldest as materialized (
       select in_queue.* from stranger as queue cross join lateral (
-        select request_id, next_poll_at as due_at from mediadock.requests
+        select request_id, next_poll_at as due_at from mediadock.requests r
         where ${isScheduledForKey} and next_poll_at <= ${at} and ${only}
         order by next_poll_at limit ${limit}
       ) as in_queue
       where '' <> all(${rests}) order by in_queue.due_at limit ${limit}
     ),
     of_strangers as (
-      select request_id, next_poll_at as due_at from mediadock.requests
+      select request_id, next_poll_at as due_at from mediadock.requests r
       where request_id = any(array(select request_id from oldest)) and next_poll_at <= ${at} and ${only}
       for update skip locked
     ),
@@ -191,7 +191,7 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Clai
  */
 async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<ClaimedPoll[]> {
   const { db, setAside } = deps
-  const isFree = sql`poll_leased_until <= ${deps.time()}`
+  const isFree = pollLease.isFree(deps.time())
   for (let refused = 0; ; refused += 1) {
     const aside = setAside.ids()
     const others = due(aside.length === 0 ? isFree : sql`${isFree} and request_id <> all(${sql.param(aside)}::uuid[])`)
