@@ -14,26 +14,23 @@ import { requests } from './schema.ts'
  * `join_tracked` acts for services that insert requests by SQL. If a known request gets its first key so, or another than
  * the one that only a webhook gave, the poll under way ends, and a landed request is due now. `-`: stays as it is.
  *
- *   event                                    next_poll_at             doubt_poll_at       lease
- *   a poll is claimed                        - ****                   -                   begins
- *   it ended without a result                later, in its rhythm *   null **             ends
- *   it ended without an answer               -                        -                   ends
- *   it ended with the result that is known   null                     null                ends
- *   a result lands                           null; now if incomplete  null                ends
- *   a webhook lands                          by the ruling            asked for ***       ends
- *   a webhook contradicts the request        -                        asked for           -
- *   a hint that an open job may have ended   now                      -                   ends
- *   the same of an ended job                 -                        asked for           ends
- *   a webhook without a signature names it   -                        asked for           -
- *   a caller waits for its progress          -                        now                 -
- *   it is tracked again                      now if its key changed   -                   ends
- *   its incomplete result is replayed        now                      -                   -
- *
- *   *    an extra poll leaves the schedule of an open request as it is, so that a delivery cannot cause early polls
- *        from then on
- *   **   unless the extra poll was asked for during this poll
- *   ***  only if a delivery of the request is parked for its key
- *   **** now if it is claimed before its time, because an outage that held it up is over (isHeldUp in reconciling/due.ts)
+ *   event                                           next_poll_at              doubt_poll_at             lease
+ *   a poll is claimed when it is due                -                         -                         begins
+ *   a poll is claimed early: its outage is over     now                       -                         begins
+ *   it ended without a result                       later, in its rhythm      null, unless asked anew   ends
+ *   the same, an extra poll of an open request      -                         null, unless asked anew   ends
+ *   it ended without an answer                      -                         -                         ends
+ *   it ended with the result that is known          null                      null                      ends
+ *   a result lands                                  null; now if incomplete   null                      ends
+ *   a webhook lands                                 by the ruling             -                         ends
+ *   the same, while one is parked for its key       by the ruling             asked for                 ends
+ *   a webhook contradicts the request               -                         asked for                 -
+ *   a hint that an open job may have ended          now                       -                         ends
+ *   a hint that an ended job may have ended         -                         asked for                 ends
+ *   a webhook without a signature names it          -                         asked for                 -
+ *   a caller waits for its progress                 -                         now                       -
+ *   it is tracked again                             now if its key changed    -                         ends
+ *   its incomplete result is replayed               now                       -                         -
  *
  * The times of a claimed poll stay due, so the poll of a process that died is made again. Where an event ends the lease
  * of a poll that is under way, that poll no longer changes the schedule, since its answer may be older than the event.
@@ -109,6 +106,7 @@ export type EndedPoll = { is_extra: boolean; doubt_poll_at: string | null }
 
 /** For SET: a poll without a result. `next` is the time in its rhythm, or infinity. */
 export function afterPoll(poll: EndedPoll, next: SQL): SQL {
+  // A delivery causes one early poll of an open request, and no early polls from then on.
   const at = poll.is_extra ? sql`case when r.landed_at is null then r.next_poll_at else ${next} end` : next
   return sql`next_poll_at = ${unlessConfirmed(at)},
       doubt_poll_at = nullif(r.doubt_poll_at, ${poll.doubt_poll_at}::timestamptz)`
