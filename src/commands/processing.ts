@@ -58,7 +58,7 @@ export async function withProcessing<T>(
     const shared = { db, keys, mediaHosts, clock, time, logger, fetchRatePerMinute, stuckAfterSeconds }
     const fetcher = createFetcher({ ...shared, client, calls: notCounted, onPolled: pollLog.record })
     const claims = {
-      leases: createPollKeeper({ db, time, logger }),
+      keepLease: createPollKeeper({ db, time, logger }),
       awaited: () => [],
       setAside: createSetAside(shared),
     }

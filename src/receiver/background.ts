@@ -107,7 +107,7 @@ function pollingDeps({ shared, landing, calls, polls }: Parts): PollingDeps {
     db,
     awaited: polls.awaited.ids,
     setAside: createSetAside({ ...landingDeps, clock }),
-    leases: createPollKeeper({ ...landingDeps, db }),
+    keepLease: createPollKeeper({ ...landingDeps, db }),
     fetchResult: calls.fetchResult,
     cut: lifetime.cut.signal,
     stuckAfterSeconds: settings.stuckAfterSeconds,

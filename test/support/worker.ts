@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { onTestFinished } from 'vitest'
 import { createLogger, type Logger } from '../../src/platform/logger.ts'
-import type { LeaseKeeper } from '../../src/platform/postgres/lease-keeper.ts'
 import { createPool, type Database } from '../../src/platform/postgres/postgres.ts'
 import { timeOf } from '../../src/platform/postgres/time.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/domain/delivery.ts'
@@ -12,14 +11,10 @@ import { createRestingQueues } from '../../src/receiver/reconciling/resting-queu
 import { createSetAside } from '../../src/receiver/reconciling/set-aside.ts'
 import { defaultSource, keysOf, liveKey, sandboxKey } from './receiver.ts'
 
-/** Renews no lease: the test says what time it is. */
-const keepsNothing: LeaseKeeper<unknown> = {
-  keep: () => ({ lost: new AbortController().signal, leftMs: () => 0, letGo: async () => {} }),
-}
-
-/** The dependencies of claiming polls: no caller waits, and no lease is renewed. */
+/** The dependencies of claiming polls: no caller waits. No lease is renewed, since the test says what time it is. */
 export function claiming({ clock, logger }: { clock: () => Date; logger: Logger }) {
-  return { leases: keepsNothing, awaited: (): readonly string[] => [], setAside: createSetAside({ clock, logger }) }
+  const keepLease = () => async () => {}
+  return { keepLease, awaited: (): readonly string[] => [], setAside: createSetAside({ clock, logger }) }
 }
 
 export type TestWorker = PollingDeps & { fetchRatePerMinute: number; setNow: (now: Date) => void }

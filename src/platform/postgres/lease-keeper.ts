@@ -6,8 +6,6 @@ import type { Logger } from '../logger.ts'
  */
 export const leaseSeconds = 10
 
-export type LeaseKeeper<Claim> = ReturnType<typeof createLeaseKeeper<Claim>>
-
 type KeeperDeps<Claim> = {
   /** Renews these claims and returns those that this process still holds. */
   renew: (held: readonly Claim[]) => Promise<readonly Claim[]>

@@ -2,7 +2,7 @@ import { turnOf } from '../../platform/fair-share.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { faultOf, metALock } from '../../platform/postgres/errors.ts'
-import { createLeaseKeeper, leaseSeconds, type LeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
+import { createLeaseKeeper, leaseSeconds } from '../../platform/postgres/lease-keeper.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
@@ -15,12 +15,16 @@ import { isHeldUp, isOverdueWithoutPollTime, isScheduledForKey, pollQueues, queu
 import type { SetAside } from './set-aside.ts'
 
 /** A request that this process is polling. */
-export type HeldPoll = { request_id: string; claims: number }
+type HeldPoll = { request_id: string; claims: number }
 
-/** Renews the leases of this process's polls. */
+/**
+ * Renews the leases of this process's polls. A poll whose lease is lost is not cut, since its call is spent. Its result
+ * still lands, but end() of polling.ts leaves the schedule to the process that claims the request next.
+ */
 export function createPollKeeper({ db, time, logger }: { db: Database; time: SharedTime; logger: Logger }) {
   const renew = (held: readonly HeldPoll[]) => pollLease.renew(db, held, { now: time(), seconds: leaseSeconds })
-  return createLeaseKeeper<HeldPoll>({ renew, logger })
+  const keeper = createLeaseKeeper<HeldPoll>({ renew, logger })
+  return (poll: HeldPoll, claimedAtMs: number) => keeper.keep(poll, claimedAtMs).letGo
 }
 
 /** The dependencies of claiming polls, and of ending them. */
@@ -29,8 +33,8 @@ export type ClaimDeps = {
   keys: () => Keys
   time: SharedTime
   stuckAfterSeconds: number
-  /** Renews the leases of the polls that are under way. */
-  leases: LeaseKeeper<HeldPoll>
+  /** Renews the lease of a poll until the returned function is called. */
+  keepLease: ReturnType<typeof createPollKeeper>
   /** The requests that callers wait for. They are claimed first. */
   awaited: () => readonly string[]
   setAside: SetAside
@@ -218,7 +222,7 @@ async function claimApart(deps: ClaimDeps, due: (only: SQL) => SQL): Promise<Cla
 }
 
 /** Claims the rows of `due`, in the order of `place`. */
-async function claim({ db, time, leases }: ClaimDeps, due: SQL): Promise<ClaimedPoll[]> {
+async function claim({ db, time, keepLease }: ClaimDeps, due: SQL): Promise<ClaimedPoll[]> {
   const now = time()
   const claimedAtMs = performance.now()
   const rows = await executePrepared<ClaimedRow>(
@@ -245,6 +249,6 @@ async function claim({ db, time, leases }: ClaimDeps, due: SQL): Promise<Claimed
   return rows.map(({ sandbox, ...row }) => ({
     ...row,
     environment: fromSandbox(sandbox),
-    endRenewals: leases.keep(row, claimedAtMs).letGo,
+    endRenewals: keepLease(row, claimedAtMs),
   }))
 }

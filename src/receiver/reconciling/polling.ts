@@ -198,7 +198,7 @@ export function undoClaim(deps: ClaimDeps, one: ClaimedPoll, reason: string): Pr
 }
 
 /** Ends the schedule of a request whose result was already known. */
-export function endPolling(deps: ClaimDeps, one: ClaimedPoll): Promise<void> {
+function endPolling(deps: ClaimDeps, one: ClaimedPoll): Promise<void> {
   return end(
     deps,
     one,

@@ -67,7 +67,7 @@ describe('the lease of a poll', () => {
   it('is renewed during the poll', async () => {
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
     onTestFinished(() => void vi.useRealTimers())
-    const [one] = await claim(0, { ...deps, leases: createPollKeeper(deps) })
+    const [one] = await claim(0, { ...deps, keepLease: createPollKeeper(deps) })
     deps.setNow(new Date(start + 5000))
     await vi.advanceTimersByTimeAsync(1000)
     await eventually(async () => (await times()).leasedUntil === 5 + leaseSeconds)
