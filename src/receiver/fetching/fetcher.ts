@@ -48,7 +48,7 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
     const breaker = breakerOf(sourceName)
     const tried: Fetched[] = []
     for (const { key, step, purpose } of keysToTry(deps.keys(), lookup, standIns.of(keyName))) {
-      if (!isWorthATry(step, tried, lookup)) break
+      if (!stepsToTry[soFar(tried, lookup)].includes(step)) break
       const answer = await callForResult(deps, lookup, { key, purpose, breaker })
       if (keyName !== undefined && (step === 'stand_in' || step === 'same_environment')) {
         if (answer.kind === 'result' || answer.kind === 'running') standIns.add(keyName, key.name)
@@ -72,14 +72,19 @@ function createBreakers({ keys }: FetcherDeps) {
   }
 }
 
-/** Returns true if the answers so far are a reason to try a key of this step. If not, no later step is tried either. */
-function isWorthATry(step: Step, tried: readonly Fetched[], { keyName, onlySandboxSigned }: ResultLookup): boolean {
+/** The steps that are tried, by the answers so far. The first step that is not tried ends the poll. */
+const stepsToTry: Record<ReturnType<typeof soFar>, readonly Step[]> = {
+  // It will have a call again, and other keys probably do not know its request. A refused key may stay refused.
+  named_key_waits: ['stand_in'],
+  environment_doubted: ['named', 'stand_in', 'same_environment', 'other_environment'],
+  other: ['named', 'stand_in', 'same_environment'],
+}
+
+function soFar(tried: readonly Fetched[], { keyName, onlySandboxSigned }: ResultLookup) {
   const ofNamed = tried.find((one) => one.keyName === keyName)?.answer
-  // The named key will have a call again, and other keys probably do not know its request. A refused key may
-  // stay refused.
-  if (ofNamed?.kind === 'no_call' && ofNamed.reason !== 'unauthorized') return step === 'stand_in'
-  if (step !== 'other_environment' || onlySandboxSigned === true) return true
-  return tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found')
+  if (ofNamed?.kind === 'no_call' && ofNamed.reason !== 'unauthorized') return 'named_key_waits'
+  const isUnknown = tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found')
+  return isUnknown || onlySandboxSigned === true ? 'environment_doubted' : 'other'
 }
 
 /** Returns true if no other key needs to be tried. */
