@@ -268,27 +268,20 @@ function openIntake(shared: Shared, { handOver }: ReturnType<typeof openLanding>
 
 /** The public listener's application: `POST /webhooks`, and `POST /webhooks/<name>` for each source. */
 export function openPublicApp({ shared, intake, polls }: Parts): Express {
-  const { settings, logger, keySets } = shared
-  const webhooks = {
-    ...shared,
-    ...intake,
-    maxBodyBytes: settings.maxBodyBytes,
-    onUnknownKey: keySets.doubt,
-    onUnsigned: polls.unsignedHints.note,
-  }
-  return createApp({ logger, trustProxy: settings.trustProxy, mount: (app) => mountWebhooks(app, webhooks) })
+  const { settings, keys, keySets, clock, logger, traces } = shared
+  const { maxBodyBytes, trustProxy } = settings
+  const calledBack = { onUnknownKey: keySets.doubt, onUnsigned: polls.unsignedHints.note }
+  const webhooks = { keys, clock, logger, traces, maxBodyBytes, ...intake, ...calledBack }
+  return createApp({ logger, trustProxy, mount: (app) => mountWebhooks(app, webhooks) })
 }
 
 /** Starts the slices. No round of theirs begins before the receiver is prepared. */
 export function startSlices({ shared, calls, slices }: Parts): Promise<RunningSlice[]> {
-  const { wake, lifetime } = shared
-  const deps = {
-    ...shared,
-    fetchResult: calls.fetchResult,
-    wakeFeed: () => wake('feed'),
-    after: lifetime.prepared,
-    cut: lifetime.cut.signal,
-    signal: lifetime.stopping.signal,
-  }
+  const { settings, db, keys, clock, logger, pressure, registry, wake, lifetime } = shared
+  const { prepared: after, cut, stopping } = lifetime
+  const life = { after, cut: cut.signal, signal: stopping.signal }
+  const { fetchResult } = calls
+  const wakeFeed = () => wake('feed')
+  const deps = { settings, db, keys, clock, logger, pressure, registry, fetchResult, wakeFeed, ...life }
   return Promise.all(slices.map((slice) => slice.start(deps)))
 }

@@ -39,7 +39,7 @@ const gatherPollsMs = 20
  * the receiver is prepared and end with its stop.
  */
 export function startBackground(parts: Parts, running: readonly RunningSlice[], options: BackgroundOptions) {
-  const { settings, db, clock, logger, metrics, wakes, wake, lifetime } = parts.shared
+  const { settings, db, keys, clock, time, fetch, logger, metrics, wakes, wake, lifetime } = parts.shared
   const { prepared: after, stopping } = lifetime
   const { signal } = stopping
   const polling = pollingDeps(parts)
@@ -53,12 +53,13 @@ export function startBackground(parts: Parts, running: readonly RunningSlice[], 
     /** The roles of this process whose last rounds failed. */
     failingRoles: (): FailingRole[] => [...loops, schedules.retention].flatMap(({ failing }) => failing() ?? []),
   }
-  const onCall = { slices: parts.slices, background: watched, startedAt: clock(), after, signal }
+  const own = { settings, db, keys, clock, time, fetch, logger, startedAt: clock(), after, signal }
+  const onCall = { ...own, slices: parts.slices, background: watched, wakeAlerts: () => wake('alerts') }
   const roles: Record<RoleName, Rounds> = {
     ...landingRoles(parts, running),
     ...logRoles(parts),
     ...pollRoles(parts, poller, options),
-    ...onCallRoles({ ...parts.shared, ...onCall, wakeAlerts: () => wake('alerts') }),
+    ...onCallRoles(onCall),
   }
   const ofCore = Object.entries(roles).map(([name, rounds]) => {
     const loop = startLoop({ name, after, logger, signal, ...rounds })
@@ -98,19 +99,17 @@ export function startBackground(parts: Parts, running: readonly RunningSlice[], 
 }
 
 function pollingDeps({ shared, landing, calls, polls }: Parts): PollingDeps {
-  const { clock, pools, settings, lifetime } = shared
-  const { landingDeps } = landing
-  const { db } = pools.polls
+  const { pools, keys, clock, time, logger, settings, lifetime } = shared
+  const { stuckAfterSeconds, mediaHosts } = settings
+  const common = { db: pools.polls.db, keys, clock, time, logger, stuckAfterSeconds, mediaHosts }
   return {
-    ...landingDeps,
-    clock,
-    db,
+    ...common,
     awaited: polls.awaited.ids,
-    setAside: createSetAside({ ...landingDeps, clock }),
-    keepLease: createPollKeeper({ ...landingDeps, db }),
+    setAside: createSetAside(common),
+    keepLease: createPollKeeper(common),
     fetchResult: calls.fetchResult,
+    onProcessed: landing.landingDeps.onProcessed,
     cut: lifetime.cut.signal,
-    stuckAfterSeconds: settings.stuckAfterSeconds,
   }
 }
 
