@@ -2,7 +2,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { defaultSourceName } from './source.ts'
 
 // Limits of values that callers and the provider supply. CHECK constraints enforce them for every writer. Those of
-// metadata are in the trigger `check_metadata`: a CHECK would read all metadata at every update of the row.
+// metadata are in the SQL function `check_metadata`: a CHECK would read all metadata at every update of the row.
 
 /** For `model`, `key_name`, `error_code` and webhook ids. An index entry holds at most 2,704 bytes. */
 export const maxNameCharacters = 255
