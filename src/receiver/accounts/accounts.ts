@@ -44,10 +44,7 @@ async function noteIds(deps: AccountsDeps, usable: readonly GenerationKey[]): Pr
     if (account === undefined) continue
     await db
       .update(callBudgets)
-      .set({
-        account_id: account.account_id.slice(0, 255),
-        account_limit: limitPerMinute,
-      })
+      .set({ account_id: account.account_id.slice(0, 255), account_limit: limitPerMinute })
       .where(eq(callBudgets.key_name, name))
     asked.set(name, apiKey)
   }

@@ -69,17 +69,10 @@ export async function blockCalls(
 export type PausingOutcome = { kind: string; retryAfterSeconds?: number | undefined }
 
 /** Returns the pause that the source demands of the key after this answer. */
-function pauseAfter(
-  outcome: PausingOutcome,
-  rate: RateAnswer | undefined,
-): { seconds: number; reason: string } | undefined {
-  if (outcome.kind === 'rate_limited') {
-    const seconds = outcome.retryAfterSeconds ?? rate?.resetSeconds ?? 30
-    return { seconds: Math.min(Math.max(1, seconds), maxPauseSeconds), reason: 'rate_limited' }
-  }
-  if (rate && rate.remaining <= 0)
-    return { seconds: Math.min(Math.max(1, rate.resetSeconds), maxPauseSeconds), reason: 'rate_limit_spent' }
-  return undefined
+function pauseAfter({ kind, retryAfterSeconds }: PausingOutcome, rate: RateAnswer | undefined) {
+  const of = (reason: string, seconds: number) => ({ reason, seconds: Math.min(Math.max(1, seconds), maxPauseSeconds) })
+  if (kind === 'rate_limited') return of('rate_limited', retryAfterSeconds ?? rate?.resetSeconds ?? 30)
+  return rate && rate.remaining <= 0 ? of('rate_limit_spent', rate.resetSeconds) : undefined
 }
 
 /** The effect of an answer on the health of its key. `none`: the source neither accepted nor refused the key. */

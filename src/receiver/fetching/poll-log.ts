@@ -13,16 +13,10 @@ export type PollRecord = {
   detail: string | undefined
 }
 
+type PollLogDeps = { db: Database; dropped: Pick<Counter, 'inc'>; wake: () => void }
+
 /** Creates the log of polls for timelines. Rows are written in batches, after landing, and bounded. */
-export function createPollLog({
-  db,
-  dropped,
-  wake,
-}: {
-  db: Database
-  dropped: Pick<Counter, 'inc'>
-  wake: () => void
-}) {
+export function createPollLog({ db, dropped, wake }: PollLogDeps) {
   const rows = createWriteBehind<PollRecord>({
     write: (polls) => write(db, polls),
     rowsPerWrite: 1000,

@@ -34,10 +34,7 @@ export async function readBalances(tx: Executor, now: Date): Promise<Balances> {
     where b.balance_at > ${at} - interval '2 hours'
     order by coalesce(b.account_id, b.key_name), b.balance_at desc`)
   return {
-    refused: refused.map(({ key_name, at: refusedAt }) => ({
-      keyName: key_name,
-      at: new Date(refusedAt).toISOString(),
-    })),
+    refused: refused.map((row) => ({ keyName: row.key_name, at: new Date(row.at).toISOString() })),
     accounts: accounts.map(({ key_name, balance, spent, difference }) => ({
       keyName: key_name,
       credits: Number(balance),

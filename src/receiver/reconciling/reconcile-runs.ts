@@ -15,13 +15,7 @@ export const runTriggers = ['cron', 'manual'] as const
 
 export type RunTrigger = (typeof runTriggers)[number]
 
-type EndedRun = {
-  trigger: RunTrigger
-  startedAt: Date
-  endedAt: SQL
-  run: ReconcileRun
-  error?: string | undefined
-}
+type EndedRun = { trigger: RunTrigger; startedAt: Date; endedAt: SQL; run: ReconcileRun; error?: string | undefined }
 
 /** Runs `work` and stores the run, also if it fails. Returns its counts and the id of its row. */
 export async function recorded(
@@ -30,16 +24,14 @@ export async function recorded(
   work: () => Promise<ReconcileRun>,
 ): Promise<{ id: number; run: ReconcileRun }> {
   const startedAt = await readTime(db, time)
-  const ended = (end: Pick<EndedRun, 'run' | 'error'>) => recordRun(db, { trigger, startedAt, endedAt: time(), ...end })
-  let run: ReconcileRun
-  try {
-    run = await work()
-  } catch (error) {
+  const store = (run: ReconcileRun, error?: string) =>
+    recordRun(db, { trigger, startedAt, endedAt: time(), run, error })
+  const run = await work().catch(async (error: unknown) => {
     // If Postgres is unreachable, the failure cannot be stored.
-    await ended({ run: newRun(), error: failureWords(error) }).catch(() => {})
+    await store(newRun(), failureWords(error)).catch(() => {})
     throw error
-  }
-  return { id: await ended({ run }), run }
+  })
+  return { id: await store(run), run }
 }
 
 /**
