@@ -7,7 +7,7 @@ import { usableDefaultKeys, type GenerationKey, type Keys } from '../domain/keys
 import { claimAccounts, noteBalance, type Spending } from './balances.ts'
 import type { SourceReads } from './source-reads.ts'
 
-export type AccountsDeps = {
+type AccountsDeps = {
   db: Database
   reads: SourceReads
   keys: () => Keys

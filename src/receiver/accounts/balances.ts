@@ -34,7 +34,7 @@ export async function claimAccounts(db: Database, keyNames: readonly string[], n
 }
 
 /** The source's answer about the account of a key, and what the receiver's own records say. */
-export type AccountAnswer = {
+type AccountAnswer = {
   keyName: string
   balance: number
   usage: { requests: number; credits_spent: number }

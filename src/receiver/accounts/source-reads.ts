@@ -6,7 +6,7 @@ import type { KeyEffect } from '../fetching/key-health.ts'
 import { callSource, noCallLeft, type CallingDeps } from '../fetching/source-call.ts'
 
 /** A read-only call to the default source: its catalog, a model, an estimate or the account. */
-export type SourceRead = { path: string; body?: { input: Record<string, unknown> } }
+type SourceRead = { path: string; body?: { input: Record<string, unknown> } }
 
 /** The answer: 200, or a 4xx with the error envelope of the source. */
 export type ReadAnswer = { status: number; body: unknown; retryAfterSeconds?: number | undefined }
@@ -16,7 +16,7 @@ type ReadOutcome =
   | { kind: 'invalid'; detail: string }
 
 /** `keyEffect`: replaces the effect of an answer on the health of its key. */
-export type SourceReadsDeps = CallingDeps & { cut: AbortSignal; keyEffect?: () => KeyEffect }
+type SourceReadsDeps = CallingDeps & { cut: AbortSignal; keyEffect?: () => KeyEffect }
 
 export type SourceReads = (read: SourceRead, keyName: string | undefined) => Promise<ReadAnswer>
 

@@ -102,7 +102,7 @@ export function pollIncomplete(now: SQL, requestIds: SQL): SQL {
 }
 
 /** The poll that ends: whether it was an extra one, and the time of the extra poll at its claim, which it answers. */
-export type EndedPoll = { is_extra: boolean; doubt_poll_at: string | null }
+type EndedPoll = { is_extra: boolean; doubt_poll_at: string | null }
 
 /** For SET: a poll without a result. `next` is the time in its rhythm, or infinity. */
 export function afterPoll(poll: EndedPoll, next: SQL): SQL {

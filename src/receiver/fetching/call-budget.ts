@@ -13,7 +13,7 @@ export type KeyHealth = {
   failing: boolean
 }
 
-export type Grant =
+type Grant =
   | { ok: true; health: KeyHealth }
   /** No call before this time. Then there is one, unless another process takes it. */
   | { ok: false; reason: string; retryAfterSeconds: number }
@@ -51,7 +51,7 @@ const paceSlots = 6
 /** While a call tests a refused key, no other call is made with the key. */
 const probeSeconds = callDeadlineMs / 1000
 
-export type WantedCall = {
+type WantedCall = {
   keyName: string
   limitPerMinute: number
   purpose: Purpose

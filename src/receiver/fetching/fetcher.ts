@@ -6,7 +6,7 @@ import type { PollRecord } from './poll-log.ts'
 import { createSourceBreaker, type SourceBreaker } from './source-breaker.ts'
 import { callSource, healthNotUpdated, type CallingDeps } from './source-call.ts'
 
-export type FetcherDeps = CallingDeps & {
+type FetcherDeps = CallingDeps & {
   clock: () => Date
   /** Receives every answered call, with its outcome. */
   onPolled?: (poll: PollRecord) => void
@@ -18,10 +18,10 @@ export type ResultAnswer =
   | { kind: 'no_call' | 'not_found_yet' | 'others_paused' | 'others_refused'; reason: string }
 
 /** The answer, and the key that received it. */
-export type Fetched = { answer: ResultAnswer; keyName: string | undefined }
+type Fetched = { answer: ResultAnswer; keyName: string | undefined }
 
 /** A request, with the facts that decide which keys are tried. */
-export type ResultLookup = KeyFacts & {
+type ResultLookup = KeyFacts & {
   requestId: string
   /** The source's own id of the job. */
   jobId: string

@@ -84,7 +84,7 @@ function keyEffect({ kind }: { kind: string }): KeyEffect {
   return kind === 'unreachable' || kind === 'invalid' || kind === 'rate_limited' ? 'none' : 'accepted'
 }
 
-export type AnswerToCall = {
+type AnswerToCall = {
   key: GenerationKey
   /** The health when the call was granted. */
   health: KeyHealth

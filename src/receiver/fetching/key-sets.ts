@@ -3,7 +3,7 @@ import { describeFailure, readBounded } from '../../platform/outward/answers.ts'
 import type { Keys } from '../domain/keys.ts'
 import { maxAnswerBytes, type Source } from '../domain/source.ts'
 
-export type KeySetsDeps = { fetch: typeof globalThis.fetch; clock: () => Date; logger: Logger; cut: AbortSignal }
+type KeySetsDeps = { fetch: typeof globalThis.fetch; clock: () => Date; logger: Logger; cut: AbortSignal }
 
 type KeySet = { keys: readonly string[]; fetchedAtMs: number; triedAtMs: number; isInDoubt: boolean }
 

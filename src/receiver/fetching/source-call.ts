@@ -22,7 +22,7 @@ export type CallingDeps = {
 }
 
 /** The key may not be called now: see takeCall(). */
-export type NoCall = { kind: 'no_call'; reason: string; retryAfterSeconds: number }
+type NoCall = { kind: 'no_call'; reason: string; retryAfterSeconds: number }
 
 type SourceCall<Outcome> = {
   operation: 'result' | 'submit' | 'cancel' | 'read'

@@ -5,7 +5,7 @@ import { maxAnswerBytes, type Api, type ApiAnswer, type Call } from '../domain/s
 export type RateAnswer = { remaining: number; resetSeconds: number }
 
 /** `rate`: the rate limit that the last call reported. */
-export type Answered<Outcome> = { outcome: Outcome; rate: RateAnswer | undefined }
+type Answered<Outcome> = { outcome: Outcome; rate: RateAnswer | undefined }
 
 /** For one operation: all its calls, with their whole answers. */
 export const callDeadlineMs = 10_000
@@ -20,7 +20,7 @@ export type SourceClient = <Outcome>(
   signal: AbortSignal,
 ) => Promise<Answered<Outcome | Unanswered>>
 
-export type SourceClientDeps = {
+type SourceClientDeps = {
   /** The URL of the default source's API. */
   baseUrl: string
   fetch: typeof globalThis.fetch

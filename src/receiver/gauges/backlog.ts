@@ -25,7 +25,7 @@ export type Backlog = {
   incomplete_capped: boolean
 }
 
-export type BacklogOptions = { now: Date; stuckAfterSeconds: number; fetchRatePerMinute: number; keys: Keys }
+type BacklogOptions = { now: Date; stuckAfterSeconds: number; fetchRatePerMinute: number; keys: Keys }
 
 /** Counts what the reconciler still has to poll, and estimates the time. Must run in a transaction (readWithin). */
 export async function readBacklog(

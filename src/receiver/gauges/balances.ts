@@ -1,14 +1,14 @@
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 
-export type Balances = {
+type Balances = {
   /** Keys whose submits were refused with 402 insufficient_credits within the last hour. */
   refused: readonly { keyName: string; at: string }[]
   /** The last known balance of each account, named by the key that asked for it. */
   accounts: readonly AccountBalance[]
 }
 
-export type AccountBalance = {
+type AccountBalance = {
   keyName: string
   credits: number
   spentLastHour: number

@@ -4,7 +4,7 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import type * as fetching from '../domain/budgets-schema.ts'
 import { sharesOf, slotCount } from '../fetching/call-budget.ts'
 
-export type CallBudget = {
+type CallBudget = {
   /** Calls in the last 60 seconds. */
   calls: number
   /** How many of the calls were submits. */
@@ -17,7 +17,7 @@ export type CallBudget = {
 }
 
 /** The budget that all keys of an account share. A key has none until its account is known: see accounts/accounts.ts. */
-export type AccountBudget = {
+type AccountBudget = {
   /** The provider's id of the account. */
   id: string
   /** Calls of all its keys in the last 60 seconds. */

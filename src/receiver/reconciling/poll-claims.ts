@@ -66,7 +66,7 @@ export type ClaimedPoll = Omit<ClaimedRow, 'sandbox'> & {
 }
 
 /** How many to claim, and of which poll queues none: see createRestingQueues(). */
-export type Wanted = { limit: number; resting: ReadonlySet<string>; restingExtra?: ReadonlySet<string> }
+type Wanted = { limit: number; resting: ReadonlySet<string>; restingExtra?: ReadonlySet<string> }
 
 /**
  * Claims requests whose next poll is due, whose outage is over, or that wait for an extra poll: round-robin by key.

@@ -13,7 +13,7 @@ import { newRun, runOnce, type ReconcileRun } from './reconciler.ts'
 
 export const runTriggers = ['cron', 'manual'] as const
 
-export type RunTrigger = (typeof runTriggers)[number]
+type RunTrigger = (typeof runTriggers)[number]
 
 type EndedRun = { trigger: RunTrigger; startedAt: Date; endedAt: SQL; run: ReconcileRun; error?: string | undefined }
 
@@ -67,7 +67,7 @@ export async function lastRunEndedAt(db: Database): Promise<Date | undefined> {
   return last && new Date(last.ended_at)
 }
 
-export type ReportedRunDeps = PollingDeps & { runs: Counter<'outcome'> }
+type ReportedRunDeps = PollingDeps & { runs: Counter<'outcome'> }
 
 /** Does a whole run, and counts, logs and stores it, also if it fails. Returns its counts and the id of its row. */
 export async function runReported(
