@@ -1,8 +1,4 @@
--- `sandbox` is the environment of the request, and `signed_sandbox` that of its result. Until now, a webhook that gave a
--- request its first environment stored it in `sandbox`. Once the provider has confirmed a result, both are the same.
-UPDATE "mediadock"."requests" SET "signed_sandbox" = "sandbox", "sandbox" = NULL
-WHERE "landed_at" IS NOT NULL AND "confirmed_at" IS NULL AND "signed_sandbox" IS NULL AND "sandbox" IS NOT NULL;--> statement-breakpoint
--- The value for readers, so that a change of one column alone is no change of the result.
+-- `sandbox` is the environment of the request, and `signed_sandbox` that of its result. Readers get one value.
 CREATE OR REPLACE TRIGGER "requests_note_joined" AFTER UPDATE OF metadata ON "mediadock"."requests"
 FOR EACH ROW WHEN (NEW.landed_at IS NOT NULL AND (NEW.metadata, NEW.model, NEW.key_name, coalesce(NEW.sandbox, NEW.signed_sandbox), NEW.idempotency_key) IS DISTINCT FROM (OLD.metadata, OLD.model, OLD.key_name, coalesce(OLD.sandbox, OLD.signed_sandbox), OLD.idempotency_key))
 EXECUTE FUNCTION "mediadock"."note_joined"();--> statement-breakpoint

@@ -14,9 +14,7 @@ import { later } from './time.ts'
  *   statements that check the number too.
  * - `failures`, `trouble`: the number of failures in a row, and the reason of the last one.
  *
- * A table's module writes the statement that selects due rows, with the pieces from here. One claim stays valid on a row
- * that is due: that of a landing that raced (`dueAgain` of landing/whole-sql.ts). The same process lands it again at
- * once, up to five times in all, and another process may claim the row at any time.
+ * A table's module writes the statement that selects due rows, with the pieces from here.
  */
 export type LeaseColumns<Key extends string> = {
   /** The columns of the primary key, by their names in the code. */

@@ -10,7 +10,7 @@ import type { Keys } from '../domain/keys.ts'
 import { jobIdPattern, requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
 import { storedName } from '../domain/source.ts'
-import { joinTracked, requeueParked, type TrackedBy } from '../submitting/tracking.ts'
+import { joinTracked, requeueParked, requeueParkedOf, type TrackedBy } from '../submitting/tracking.ts'
 
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
@@ -72,6 +72,7 @@ export async function trackRequest(db: Database, body: Tracked, { environment, n
     ${requeueParked({ environment, now })}
     select (select created from tracked) as created`)
   const { created } = one(rows, `tracking the request ${request_id}`)
+  if (created === false) await requeueParkedOf(db, request_id, { environment, now })
   if (created !== null) return created
   throw new HttpError(409, 'source_mismatch', 'this request belongs to another source, and never changes it')
 }

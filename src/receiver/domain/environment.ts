@@ -9,7 +9,8 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
  *
  *   requests.sandbox, generations.sandbox   of the request, as true, false, or null where it is unknown: stored by
  *                                           tracking, by a hint that made the row, or by the provider's result
- *   requests.signed_sandbox                 of the key that signed or fetched the result, in the same form
+ *   requests.signed_sandbox                 of the key that signed or fetched the result, in the same form.
+ *                                           Where that is unknown, that of the request
  *   deliveries.environment                  of the key that signed the delivery, as the words, or 'unknown'
  *
  * Readers of a request get one value, `sandbox`: its own, or else that of its result.

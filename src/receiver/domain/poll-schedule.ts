@@ -11,8 +11,8 @@ import { requests } from './schema.ts'
  *   poll_leased_until   the end of the lease. `poll_claims` fences it: see postgres/lease.ts
  *
  * Every change of them is in this file, but for two: a new row is inserted with its first time, and the trigger
- * `join_tracked` acts for services that insert requests by SQL. If a known request gets its first key so, or another than
- * the one that only a webhook gave, the poll under way ends, and a landed request is due now. `-`: stays as it is.
+ * `join_tracked` acts for services that insert requests by SQL. If a known request gets its first key so, or one in
+ * place of that of a webhook, the poll under way ends. A landed request whose key changed so is due now. `-`: stays as it is.
  *
  *   event                                           next_poll_at              doubt_poll_at             lease
  *   a poll is claimed when it is due                -                         -                         begins
@@ -24,7 +24,7 @@ import { requests } from './schema.ts'
  *   a result lands                                  null; now if incomplete   null                      ends
  *   a webhook lands                                 by the ruling             -                         ends
  *   the same, while one is parked for its key       by the ruling             asked for                 ends
- *   a webhook contradicts the request               -                         asked for                 -
+ *   a webhook contradicts it, or is parked          -                         asked for                 -
  *   a hint that an open job may have ended          now                       -                         ends
  *   a hint that an ended job may have ended         -                         asked for                 ends
  *   a webhook without a signature names it          -                         asked for                 -

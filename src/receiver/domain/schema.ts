@@ -56,7 +56,7 @@ export const deliveries = mediadock.table(
       .notNull()
       .default(sql`'{}'`),
     /**
-     * Why the delivery is parked; null otherwise. Set by intake/store.ts, landing/whole-sql.ts, landing/hint.ts and
+     * Why the delivery is parked; null otherwise. Set by intake/store.ts, landing/flags-sql.ts, landing/hint.ts and
      * landing/inbox.ts (after failures, or unreadable). Cleared by replays and landings, by another key that signs it
      * (intake/store.ts), and when its request is tracked (submitting/tracking.ts).
      */
@@ -152,7 +152,8 @@ const isLandedWhole = sql`(landed_at is not null) = (status in ('COMPLETED', 'FA
  *   row. Its key replaces one that only a webhook named, and the provider is then polled at once
  *   (0023_poll_leases.sql). The receiver's own tracking has its own rules (submitting/tracking.ts).
  * - `require_media`: a COMPLETED request has a row of `media`. It runs after the statement that writes both.
- * - `note_joined`: values that join a landed result are a change for readers, so they get a row of `changes`.
+ * - `note_joined`: values that join a landed result are a change for readers, so they get a row of `changes`
+ *   (0024_own_environments.sql).
  * - `requests_metadata`: metadata is bounded in size and depth (0013_check_metadata_once.sql).
  */
 export const requests = mediadock.table(

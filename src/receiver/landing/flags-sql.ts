@@ -1,5 +1,5 @@
-import { sql } from '../../platform/postgres/drizzle.ts'
-import { deliveryStatuses } from '../domain/delivery.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { deliveryStatuses, maxParkedForRequest } from '../domain/delivery.ts'
 
 /*
  * The end of the whole statement (whole-sql.ts): what a landing changes in deliveries. `flagChanges` has one row for each
@@ -45,7 +45,7 @@ const replayed = sql`
         and outcome not in ('raced', ${parking})`
 
 /**
- * Where the request changed its environment: deliveries signed in the old one are flagged, those of the new one are
+ * Where the report is of another environment than the request or its result had: deliveries signed in the old one are flagged, those of the new one are
  * parked no longer.
  */
 const otherEnvironment = sql`
@@ -116,3 +116,12 @@ export const flagged = sql`
       where d.id = any(array[n.delivery_id])
         and (not d.flags @> n.added or (n.ends_contradiction and 'contradiction' = any(d.flags))
           or d.parked_reason is distinct from coalesce(n.parks, case when not n.unparks then d.parked_reason end))`
+
+const most = sql.raw(String(maxParkedForRequest))
+
+/** SQL condition: as many other deliveries of the request as may be parked for this reason are parked for it. */
+export const hasTooManyParked = (requestId: SQL, reason: SQL, deliveryId: SQL): SQL => sql`(
+            select count(*) >= ${most} from (
+              select from mediadock.deliveries d
+              where d.request_id = ${requestId} and d.parked_reason = ${reason} and d.id <> ${deliveryId}
+              limit ${most}) as parked)`

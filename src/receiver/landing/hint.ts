@@ -6,10 +6,10 @@ import { afterHint } from '../domain/poll-schedule.ts'
 import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
+import { hasTooManyParked } from './flags-sql.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { lockWait } from './parts-sql.ts'
 import type { StoredDelivery } from './report-to-land.ts'
-import { hasTooManyParked } from './whole-sql.ts'
 
 const r = columnsOf(schema.requests, 'r')
 

@@ -3,7 +3,7 @@ import type { DeliveryInFlight } from './in-flight.ts'
 import { landReports, type LandingOutcome } from './land-reports.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { landingLockWaitMs } from './parts-sql.ts'
-import type { BatchDeps } from './returning.ts'
+import { returnRaced, type BatchDeps } from './returning.ts'
 
 /** `unlanded`: the deliveries that a failed statement has not landed. */
 export type Failed = {
@@ -28,15 +28,18 @@ export async function landBatch(
   const reports = batch.map(({ report }) => report)
   const { outcomes, failure } = await landReports(deps.db, reports, at)
   const unlanded: DeliveryInFlight[] = []
+  const raced: DeliveryInFlight[] = []
   for (const one of batch) {
     const outcome = outcomes.get(one.report.request_id)
     if (outcome === undefined) {
       unlanded.push(one)
       continue
     }
-    deps.inFlight.release(one)
+    if (outcome === 'raced') raced.push(one)
+    else deps.inFlight.release(one)
     recordOutcome(deps, one, outcome, startedMs)
   }
+  if (raced.length > 0) await returnRaced(deps, raced)
   return failure && { unlanded, isAnyLanded: unlanded.length < batch.length, ...failure, waitMs, startedMs }
 }
 

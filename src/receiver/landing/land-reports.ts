@@ -37,7 +37,7 @@ export const landingOutcomes = [
  * - `source_mismatch`: the request belongs to another source than the delivery, which is parked
  * - `discarded`: a mismatch, but `maxParkedForRequest` deliveries of the request are parked for it already. It is
  *   deleted
- * - `raced`: the row appeared or changed at the same moment. The result was not written; try again
+ * - `raced`: the row appeared, changed or was deleted at the same moment. The result was not written; try again
  */
 export type LandingOutcome = (typeof landingOutcomes)[number]
 
@@ -47,8 +47,8 @@ type Outcomes = Map<string, LandingOutcome>
 /** With a `failure`, only the reports with an outcome have been landed. They are committed. */
 type Landed = { outcomes: Outcomes; failure?: { error: unknown } }
 
-/** Another transaction may change a row after it was judged. It is judged again then, up to five times in all. */
-const maxTries = 5
+/** Another transaction may change a row after it was judged. It is judged again then, up to this many times in all. */
+export const maxTries = 5
 
 /**
  * Lands reports: reads and judges the rows of their requests, and writes the verdicts. Each result is written by one
@@ -95,6 +95,6 @@ async function run(db: Database, judged: readonly Judged[], ctes: SQL): Promise<
 }
 
 /** Returns true if the delivery gives its request the first end, and flags nothing. */
-function isOrdinary({ via, flags, ruling, has_landed: hasLanded }: Judged): boolean {
-  return via === 'delivery' && flags.length === 0 && ruling === 'landed' && !hasLanded
+function isOrdinary({ via, flags, is_first_end: isFirstEnd }: Judged): boolean {
+  return via === 'delivery' && flags.length === 0 && isFirstEnd
 }

@@ -51,8 +51,7 @@ export const judged = (reports: readonly Judged[], where: SQL = sql`true`) => sq
         completed_at timestamp with time zone, cost numeric, environment text, via text,
         delivery_id uuid, claims integer, webhook_first_id uuid, webhook_last_id uuid, flags jsonb, media jsonb,
         ruling text, changes_environment boolean, key_name text, key_source text, sandbox boolean,
-        signed_sandbox boolean, source text, is_polled_now boolean, next_poll_at timestamp with time zone,
-        version text, old_status text, has_landed boolean, is_confirmed boolean)
+        signed_sandbox boolean, source text, is_polled_now boolean, next_poll_at timestamp with time zone, version text)
       where ${where} limit ${atMost(reports.length)}`
 
 const writtenColumns = sql`request_id, source_name, external_id, status, model, output, media_complete, error_code,
@@ -116,8 +115,14 @@ export const dequeued = sql`
  * SQL: the detail of an attempt that a replay of many made. It names one that ended a parked delivery, which has
  * `failures` from the start (requeue() in requeue.ts), or one after failures.
  */
-export const replayDetail = sql`case when replay_id is null then null when failures > 0 then 'replayed to its end'
+const replayDetail = sql`case when replay_id is null then null when failures > 0 then 'replayed to its end'
         else 'replay' end`
+
+/** The attempt of each claimed delivery, but for one that lands its request at its first claim. */
+export const attemptsOfClaims = (now: SQL) => sql`
+      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
+      select delivery_id, ${now}, outcome, ${replayDetail}, replay_id from dequeued
+      where via = 'delivery' and outcome <> 'discarded' and (claims > 1 or outcome <> 'landed' or has_landed)`
 
 /** Plans: hashed list. */
 const writtenThatLanded = sql`written where (written.request_id in (

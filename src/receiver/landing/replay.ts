@@ -13,7 +13,7 @@ import * as schema from '../domain/schema.ts'
 import { pathIn } from '../domain/webhook-path.ts'
 import { joinSubmitOf } from './before-landing.ts'
 import { applyHint } from './hint.ts'
-import { landingOutcomes } from './land-reports.ts'
+import { landingOutcomes, maxTries } from './land-reports.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { everyNotification } from './parts-sql.ts'
 import { deliveredReport, type ReportToLand } from './report-to-land.ts'
@@ -33,8 +33,8 @@ export type Change = z.infer<typeof changeSchema>
 
 /**
  * Processes a stored delivery again, and returns its changes; undefined for an unknown delivery. Landing it again
- * changes nothing that already stands. A dry run does the same, including triggers, and rolls it back, so its changes,
- * or its error, are those of a replay.
+ * changes nothing that already stands. A dry run lands in the same way, including triggers, and rolls it back, so its
+ * changes, or its error, are those of a replay. But it does not end the submit that the URL of the webhook names.
  */
 export async function replayDelivery(
   deps: LandingDeps,
@@ -55,8 +55,7 @@ export async function replayDelivery(
   const report = deliveredReport(delivery, parsed.report, deps.mediaHosts)
   for (let tries = 1; ; tries += 1) {
     const change = await landExplained(deps.db, report, { now: deps.time(), keys: deps.keys, dryRun })
-    // A row may appear between reading and writing. The next try sees it.
-    if (change.outcome === 'raced' && tries < 5) continue
+    if (change.outcome === 'raced' && tries < maxTries) continue
     if (!dryRun) {
       if (change.outcome === 'no_effect' && !report.media_complete)
         await deps.db.execute(pollIncomplete(deps.time(), sql`array[${report.request_id}::uuid]`))

@@ -27,7 +27,7 @@ export type Origin = {
   webhook_last_id?: string
 }
 
-/** A report with its origin: a row of `report` in the landing statements. It lands in the row of its request. */
+/** A report with its origin: a row of `judged` in the landing statements. It lands in the row of its request. */
 export type ReportToLand = Origin & {
   request_id: string
   external_id: string | null

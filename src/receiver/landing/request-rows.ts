@@ -17,9 +17,8 @@ export type Judged = Omit<ReportToLand, keyof Verdict> &
     signed_sandbox: boolean | null
     /** The row that was judged. Null if there was none. */
     version: string | null
-    old_status: string | null
-    has_landed: boolean
-    is_confirmed: boolean
+    /** This is the first end of the request. */
+    is_first_end: boolean
   }
 
 /** `now`: the time that replicas share (time.ts). `waitMs`: how long to wait for a locked row. */
@@ -40,9 +39,7 @@ export async function judge(db: Database, reports: readonly ReportToLand[], at: 
       sandbox: toSandbox(environment),
       signed_sandbox: toSandbox(resultEnvironment),
       version: row?.version ?? null,
-      old_status: row?.status ?? null,
-      has_landed: row?.has_landed ?? false,
-      is_confirmed: row?.is_confirmed ?? false,
+      is_first_end: verdict.ruling === 'landed' && !row?.has_landed,
     }
   })
 }

@@ -55,6 +55,14 @@ export async function returnFlood(deps: BatchDeps, flood: readonly Returned[]): 
   await returnOrExpire(deps, flood)
 }
 
+/** Returns deliveries to the inbox whose rows other transactions changed at each try. They are due at once. */
+export async function returnRaced(deps: BatchDeps, raced: readonly DeliveryInFlight[]): Promise<void> {
+  await returnOrExpire(
+    deps,
+    raced.map((one) => ({ one, pauseMs: 0 })),
+  )
+}
+
 /** Returns a batch that failed as a whole to the inbox. */
 export async function returnFailed(
   deps: BatchDeps,

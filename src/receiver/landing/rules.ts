@@ -21,7 +21,7 @@ export type RequestRow = {
   key_source: 'tracked' | 'landed' | null
   /** The environment of the request, as tracking, a hint or the provider's result stored it. */
   environment: Environment | undefined
-  /** The environment of the key that signed or fetched the result. */
+  /** The environment of the key that signed or fetched the result, or of the request if that key's is unknown. */
   result_environment: Environment | undefined
   source: 'webhook' | 'reconciler' | null
   cost: string | null
@@ -36,7 +36,7 @@ export type Ruling = 'landed' | 'no_effect' | 'contradiction' | 'key_mismatch' |
 /** The ruling, and the values of the row that is written if the ruling is `landed`. */
 export type Verdict = {
   ruling: Ruling
-  /** Keys of both environments have signed an end. */
+  /** The report is of another environment than the request or its result had. */
   changes_environment: boolean
   key_name: string | null
   key_source: RequestRow['key_source']
@@ -109,7 +109,7 @@ function mayNotSpeak(report: ReportToLand, row: RequestRow, { request, result, k
 
 function rowToWrite(report: ReportToLand, row: RequestRow | undefined, known: Known): Omit<Verdict, 'ruling'> {
   const isPoll = report.via === 'poll'
-  const changesEnvironment = differs(report.environment, known.result ?? known.request)
+  const changesEnvironment = differs(report.environment, known.result) || differs(report.environment, known.request)
   const isNewEnd = !row?.has_landed || row.status !== report.status || changesEnvironment
   const isNamedByLanding = row?.key_source === 'landed'
   const ownEnvironment = known.key ?? (isNamedByLanding ? known.result : undefined)

@@ -1,5 +1,5 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { changed, dequeued, judged, lockWait, mediaWritten, notified, replayDetail, written } from './parts-sql.ts'
+import { attemptsOfClaims, changed, dequeued, judged, lockWait, mediaWritten, notified, written } from './parts-sql.ts'
 import type { Judged, WriteAt } from './request-rows.ts'
 
 /**
@@ -14,7 +14,7 @@ export const shortStatement = (reports: readonly Judged[], at: WriteAt): SQL => 
     outcomes as (${outcomes}),
     media_written as (${mediaWritten}),
     dequeued as (${dequeued}),
-    attempted as (${attempted(at.now)}),
+    attempted as (${attemptsOfClaims(at.now)} on conflict do nothing),
     changed as (${changed(at.now)}),
     notified as (${notified})`
 
@@ -27,11 +27,5 @@ const isAlone = sql`(select 1 from mediadock.deliveries d
 
 /** Only the reports that were written. Rows that changed since they were read are left to the whole statement. */
 const outcomes = sql`
-      select request_id, via, delivery_id, claims, has_landed, 'landed' as outcome from judged
+      select request_id, via, delivery_id, claims, false as has_landed, 'landed' as outcome from judged
       where (request_id in (select written.request_id from written)) is true`
-
-/** The attempt of each delivery, but for one that lands at its first claim. A replayed delivery was claimed before. */
-const attempted = (now: SQL) => sql`
-      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
-      select delivery_id, ${now}, outcome, ${replayDetail}, replay_id from dequeued where claims > 1
-      on conflict do nothing`

@@ -1,9 +1,9 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { maxParkedForRequest } from '../domain/delivery.ts'
 import { askForExtraPoll } from '../domain/poll-schedule.ts'
 import { outputOfRow } from '../domain/results-schema.ts'
-import { flagChanges, flagged, parking } from './flags-sql.ts'
+import { flagChanges, flagged, hasTooManyParked, parking } from './flags-sql.ts'
 import {
+  attemptsOfClaims,
   changed,
   dequeued,
   judged,
@@ -11,7 +11,6 @@ import {
   mediaWritten,
   medium,
   notified,
-  replayDetail,
   written,
 } from './parts-sql.ts'
 import type { Judged, WriteAt } from './request-rows.ts'
@@ -24,14 +23,13 @@ import type { Judged, WriteAt } from './request-rows.ts'
  *   locked         the versions of the rows of the requests. Locked rows are read in their newest version
  *   media_removed  the media that a written request no longer has
  *   only_judged    a new version of each unconfirmed row that is only judged
- *   due_again      the deliveries that raced, which stay in the inbox
  *   discarded      the deliveries that are deleted
  *   flag_changes   what each rule changes in a delivery: flags, and whether it is parked (flags-sql.ts)
  *   flagged        writes these changes
  *
- * A landing is `raced`, and is judged again, if the row changed after it was judged. Until then, the snapshot also shows
- * every flag that another landing has set. So a landing that only flags or parks its delivery writes a new version of the
- * row too, while the row is unconfirmed. Exceptions are a delivery of another source and a `discarded` one.
+ * A landing is `raced`, and is judged again, if the row changed after it was judged. While the version of an unconfirmed
+ * row stands, the snapshot shows every flag that another landing has set. So a landing that only flags or parks its
+ * delivery writes a new version of such a row too. Exceptions are a delivery of another source and a `discarded` one.
  *
  * The effects of each outcome on the row of the request, its extra poll, the delivery, its place in the inbox, its
  * attempts, and the feed with its NOTIFY:
@@ -44,7 +42,7 @@ import type { Judged, WriteAt } from './request-rows.ts'
  *   key_mismatch      new version   yes           parked, flagged  deleted       yes         -
  *   source_mismatch   -             -             parked, flagged  deleted       yes         -
  *   discarded         -             -             deleted          deleted       -           -
- *   raced             -             -             kept             due at once   -           -
+ *   raced             -             -             kept             -             -           -
  *
  *   new version   only of an unconfirmed row. A confirmed one stays as it is, and gets no extra poll
  *   if parked     if a delivery of the request is parked for its key, and the row stays unconfirmed
@@ -67,7 +65,6 @@ export const wholeStatement = (reports: readonly Judged[], at: WriteAt): SQL => 
     outcomes as (${outcomes}),
     only_judged as (${onlyJudged(at.now)}),
     dequeued as (${dequeued}),
-    due_again as (${dueAgain(at.now)}),
     attempted as (${attempted(at.now)}),
     discarded as (${discarded}),
     flag_changes as (${flagChanges}),
@@ -81,40 +78,37 @@ const judging = sql`'contradiction', 'key_mismatch', 'no_effect'`
 /** The output that the view `results` makes of the media that the report carries. */
 const outputOfMedia = outputOfRow(sql`jsonb_to_recordset(judged.media) as ${medium}`)
 
-const most = sql.raw(String(maxParkedForRequest))
-
-/** SQL condition: as many other deliveries of the request as may be parked for this reason are parked for it. */
-export const hasTooManyParked = (requestId: SQL, reason: SQL, deliveryId: SQL): SQL => sql`(
-            select count(*) >= ${most} from (
-              select from mediadock.deliveries d
-              where d.request_id = ${requestId} and d.parked_reason = ${reason} and d.id <> ${deliveryId}
-              limit ${most}) as parked)`
-
 const isOneTooMany = hasTooManyParked(sql`judged.request_id`, sql`judged.ruling`, sql`judged.delivery_id`)
 
-/** Locks the rows in one order: two statements may wait for one another, but never deadlock. */
+/**
+ * Locks the rows in one order, so that two statements that see the same rows do not deadlock. The lock lets services
+ * refer to the row with a foreign key.
+ */
 const locked = sql`
-      select request_id, xmin::text as version from mediadock.requests
-      where request_id = any(array(select request_id from judged)) order by request_id for update`
+      select request_id, xmin::text as version, status as old_status, landed_at is not null as has_landed,
+        confirmed_at is not null as is_confirmed
+      from mediadock.requests
+      where request_id = any(array(select request_id from judged)) order by request_id for no key update`
 
 const judgedAndLocked = sql`judged left join locked using (request_id)`
 
-/** A request that was deleted since it was judged must not be written again. */
+/** Without the rows that changed or were deleted since they were judged. */
 const unchanged = sql`(select judged.* from ${judgedAndLocked}
         where locked.version is not distinct from judged.version) as unchanged`
 
 /**
- * SQL condition: the result of a poll changed nothing for readers, who have the same end, complete, with its cost, and
- * its output, which has the media. The view still shows the row before this statement. The provider's words for an
+ * SQL condition: the result of a poll changed nothing for readers, who have the same end, complete, with its cost, its
+ * key and environment, by which they filter, and its output, which has the media. The view still shows the row before this statement. The provider's words for an
  * error, its times and the name of the model are no change for readers.
  */
 const readersHaveIt = sql`(
-            select (shown.status, shown.media_complete, shown.cost, shown.output) is not distinct from
-              (written.status, written.media_complete, written.cost, coalesce(written.output, ${outputOfMedia}))
+            select (shown.status, shown.media_complete, shown.cost, shown.key_name, shown.sandbox, shown.output)
+              is not distinct from (written.status, written.media_complete, written.cost, written.key_name,
+                written.sandbox, coalesce(written.output, ${outputOfMedia}))
             from mediadock.results shown where shown.request_id = judged.request_id limit 1)`
 
 /**
- * SQL condition: the delivery has been parked for its key before. A replay closes it once its request is confirmed,
+ * SQL condition: the delivery has been flagged for its key before. A replay closes it once its request is confirmed,
  * since no webhook changes that result.
  */
 const wasMismatch = sql`(
@@ -131,21 +125,22 @@ const isReplayed = sql`(
  * their own landings set them. A delivery that is replayed stays, also beyond the limit of parked ones.
  */
 const outcomes = sql`
-      select judged.request_id, judged.via, judged.delivery_id, judged.claims, judged.has_landed,
+      select judged.request_id, judged.via, judged.delivery_id, judged.claims,
+        locked.has_landed,
         judged.source_name, judged.environment, judged.webhook_first_id, judged.webhook_last_id, judged.flags,
         judged.changes_environment,
         case
           when locked.version is distinct from judged.version then 'raced'
           when judged.ruling = 'landed' and written.request_id is null then 'raced'
           when judged.via = 'poll' and not judged.changes_environment and ${readersHaveIt} then 'agreed'
-          when judged.ruling = 'key_mismatch' and judged.is_confirmed and ${wasMismatch} then 'no_effect'
+          when judged.ruling = 'key_mismatch' and locked.is_confirmed and ${wasMismatch} then 'no_effect'
           when judged.ruling in (${parking}) and judged.via = 'delivery' and not (${isReplayed})
             and ${isOneTooMany} then 'discarded'
           else judged.ruling end as outcome,
-        coalesce(written.status, judged.old_status) as status,
-        judged.is_confirmed or (judged.via = 'poll' and written.request_id is not null) as is_confirmed,
+        coalesce(written.status, locked.old_status) as status,
+        locked.is_confirmed is true or (judged.via = 'poll' and written.request_id is not null) as is_confirmed,
         written.request_id is not null and (judged.via = 'poll' or judged.changes_environment
-          or written.status is distinct from judged.old_status) as concerns_all
+          or written.status is distinct from locked.old_status) as concerns_all
       from ${judgedAndLocked} left join written using (request_id)`
 
 /** Media that a written request no longer has. */
@@ -166,22 +161,9 @@ const onlyJudged = (now: SQL) => sql`
       where r.request_id = any(array[outcomes.request_id]) and r.confirmed_at is null
         and outcomes.outcome in (${judging})`
 
-/** A raced delivery is due at once. Its claim stays for the next tries of this process: see postgres/lease.ts. */
-const dueAgain = (now: SQL) => sql`
-      update mediadock.inbox i set due_at = ${now} from outcomes
-      where i.delivery_id = any(array[outcomes.delivery_id]) and i.claims = outcomes.claims
-        and outcomes.outcome = 'raced'`
-
-/**
- * The attempt of each delivery, but for one that lands its request at its first claim. That of a replay shows whether
- * it ended a pending or parked delivery, or repeated an end.
- */
+/** The attempt of a single replay shows whether it ended a pending or parked delivery, or repeated an end. */
 const attempted = (now: SQL) => sql`
-      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
-      select delivery_id, ${now}, outcome,
-        ${replayDetail}, replay_id
-      from dequeued where via = 'delivery' and outcome <> 'discarded'
-        and (claims > 1 or outcome <> 'landed' or has_landed)
+      ${attemptsOfClaims(now)}
       union all
       select delivery_id, ${now}, outcome,
         case when delivery_id in (select dequeued.delivery_id from dequeued)

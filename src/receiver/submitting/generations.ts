@@ -9,7 +9,7 @@ import { toSandbox, type Environment } from '../domain/environment.ts'
 import { generations } from '../domain/generations-schema.ts'
 import { maxCounted } from '../domain/limits.ts'
 import { requests } from '../domain/schema.ts'
-import { joinTracked, requeueParked, type TrackedBy } from './tracking.ts'
+import { joinTracked, requeueParked, requeueParkedOf, type TrackedBy } from './tracking.ts'
 
 export type Generation = typeof generations.$inferSelect
 
@@ -116,7 +116,7 @@ export async function submitted(
   { idempotency_key: idempotencyKey }: Generation,
   { requestId, externalId = null, cost, environment, now }: SubmittedAs,
 ): Promise<void> {
-  await db.execute(sql`
+  const rows = await db.execute<{ created: boolean }>(sql`
     with ended as (
       update mediadock.generations set state = 'submitted', request_id = ${requestId},
         cost = ${cost === undefined ? null : String(cost)}::numeric,
@@ -130,10 +130,12 @@ export async function submitted(
       select ${requestId}::uuid, source_name, ${externalId}, model, key_name, 'tracked',
         ${toSandbox(environment)}::boolean, metadata, idempotency_key, ${now} from ended
       on conflict (request_id) ${joinTracked(now)}
-      returning r.request_id, r.confirmed_at is null as open
+      -- xmax is 0 for an inserted row, since it has never been locked or updated.
+      returning r.request_id, r.confirmed_at is null as open, xmax = 0 as created
     ),
     ${requeueParked({ environment, now })}
-    select from tracked`)
+    select created from tracked`)
+  if (rows[0]?.created === false) await requeueParkedOf(db, requestId, { environment, now })
 }
 
 /** Counts submits without a final answer, up to `maxCounted`. */

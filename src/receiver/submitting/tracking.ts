@@ -1,5 +1,6 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { claimsAnew } from '../../platform/postgres/lease.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
 import type { Environment } from '../domain/environment.ts'
 import { afterTracking } from '../domain/poll-schedule.ts'
@@ -9,8 +10,8 @@ export type TrackedBy = { environment: Environment | undefined; now: SQL }
 /**
  * SQL: the part after `on conflict (request_id)` when a request is tracked whose row `r` exists, for example because
  * its webhook was faster. Missing values are filled in. A key of known environment also corrects the key and `sandbox`,
- * until the provider has confirmed the result. If that changes them, the request is polled at once. A row of another
- * source stays as it is, and is not returned.
+ * until the provider has confirmed the result. The request is polled at once if that contradicts the environment that was
+ * known, or if it has a next poll and gets another key. A row of another source stays as it is, and is not returned.
  */
 export function joinTracked(now: SQL): SQL {
   const corrects = sql`r.confirmed_at is null and excluded.sandbox is not null`
@@ -26,6 +27,19 @@ export function joinTracked(now: SQL): SQL {
     sandbox = case when ${corrects} then excluded.sandbox else r.sandbox end,
     ${afterTracking(now, isRekeyed)}
     where r.source_name is not distinct from excluded.source_name`
+}
+
+/**
+ * Does the same as the two CTEs of requeueParked(), for a request that had a row. A landing that parked a delivery while
+ * the row was joined is not in the snapshot of that statement.
+ */
+export async function requeueParkedOf(db: Database, requestId: string, by: TrackedBy): Promise<void> {
+  await db.execute(sql`
+    with tracked as (
+      select request_id, confirmed_at is null as open from mediadock.requests where request_id = ${requestId}::uuid
+    ),
+    ${requeueParked(by)}
+    select from tracked`)
 }
 
 /** SQL: two CTEs after `tracked`. Deliveries parked for the other environment are judged again. */

@@ -590,6 +590,25 @@ tried(
   },
 )
 
+tried(
+  'a live webhook of a request tracked as a sandbox one, and tracking it with a live key: the webhook does not stay parked',
+  {
+    make: async () => {
+      const requestId = randomUUID()
+      const now = postgresTime()
+      await trackRequest(pool.db, { request_id: requestId, key_name: 'sandbox' }, { environment: 'sandbox', now })
+      const corrected: Act = (db) =>
+        trackRequest(db, { request_id: requestId, key_name: 'live' }, { environment: 'live', now })
+      return { requestId, acts: [await webhook({ sample: okAudio(requestId) }), corrected] }
+    },
+    end: (one) => {
+      expect(one).toMatchObject({ key_name: 'live', sandbox: false, parked: [null] })
+      // It has landed, or is judged again.
+      expect(one.status === 'COMPLETED' ? 0 : 1).toBe(one.pending)
+    },
+  },
+)
+
 it.each([
   [
     'the API',

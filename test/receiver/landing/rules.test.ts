@@ -156,6 +156,12 @@ describe('the row to write', () => {
       },
     ],
     [
+      'of the provider changes the environment of a request that was tracked with a wrong key',
+      report('live', polled),
+      { ...landed(inserted, 'live'), environment: 'sandbox' },
+      { environment: 'live', result_environment: 'live', changes_environment: true },
+    ],
+    [
       'of a tracked request keeps its key',
       report('retired'),
       { ...tracked('live'), key_name: 'retired' },
