@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
+import { faultOf } from '../../platform/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { noteCreditsRefused } from '../accounts/balances.ts'
 import { isUsable, usableKey, type GenerationKey } from '../domain/keys.ts'
@@ -137,6 +139,30 @@ function factsOf(
   return outcome.kind === 'unreachable' ? { detail: outcome.detail } : {}
 }
 
+/** Within the lease of a submit (generations.ts). */
+const recording = { tries: 5, baseMs: 500, capMs: 8000 }
+
+/**
+ * Records that the source accepted a submit. Tries again if Postgres fails: only this process knows the id of the job,
+ * and a source without idempotency cannot be asked again.
+ */
+async function recordSubmitted(
+  { db, cut, logger }: SubmitterDeps,
+  generation: Generation,
+  submittedAs: intents.SubmittedAs,
+): Promise<void> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await intents.submitted(db, generation, submittedAs)
+    } catch (error) {
+      if (tries === recording.tries || cut.aborted || faultOf(error) === 'row') throw error
+      const ids = { idempotency_key: generation.idempotency_key, request_id: submittedAs.requestId }
+      logger.warn({ err: error, ...ids }, 'an accepted submit could not be recorded, trying again')
+      await delay(jitteredPauseMs(tries, recording, Math.random), undefined, { signal: cut }).catch(() => {})
+    }
+  }
+}
+
 type ToRecord = { generation: Generation; key: GenerationKey; outcome: SubmitOutcome }
 
 async function record(deps: SubmitterDeps, { generation, key, outcome }: ToRecord): Promise<void> {
@@ -147,7 +173,7 @@ async function record(deps: SubmitterDeps, { generation, key, outcome }: ToRecor
     case 'submitted': {
       const { jobId, cost } = outcome
       const ids = requestIdOf(generation.source_name, jobId)
-      return intents.submitted(db, generation, { ...ids, cost, environment: key.environment, now })
+      return recordSubmitted(deps, generation, { ...ids, cost, environment: key.environment, now })
     }
     case 'refused':
       if (outcome.status === 402) await noteCreditsRefused(db, key.name, now)

@@ -2,9 +2,11 @@ import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { withSources } from '../../../src/receiver/sources/keys.ts'
 import type { TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
 import { json } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, type TestReceiver } from '../../support/receiver.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
@@ -101,6 +103,20 @@ describe('a submit to a source without idempotency', () => {
     })
     await pass(23 * 60)
     expect(await found(key)).toMatchObject({ state: 'expired', answer: { error: { code: 'submit_expired' } } })
+    expect(posted).toHaveLength(1)
+  })
+
+  it('is recorded by its only witness once Postgres works again', async () => {
+    await database.sql`create function mediadock.full() returns trigger language plpgsql as $$
+      begin raise exception 'no space left' using errcode = '53100'; end $$`
+    await database.sql`create trigger is_full before insert on mediadock.requests execute function mediadock.full()`
+    const id = randomUUID()
+    respond = (res) => json(res, 201, { id, status: 'starting' })
+    const answer = submit()
+    await eventually(() => posted.length === 1)
+    await delay(200)
+    await database.sql`drop trigger is_full on mediadock.requests`
+    expect(await answer).toMatchObject({ status: 202, body: { state: 'submitted', request_id: id } })
     expect(posted).toHaveLength(1)
   })
 
