@@ -39,7 +39,7 @@ export async function applyHint(deps: LandingDeps, delivery: StoredDelivery, { j
       where ${r.source_name} is not distinct from excluded.source_name
       returning ${r.request_id}
     ),
-    judged as (
+    found as (
       select dequeued.*, tracked.request_id is null as is_foreign,
         tracked.request_id is null and ${delivery.claims !== undefined}::boolean and dequeued.replay_id is null
           and ${hasTooManyParked(sql`${requestId}::uuid`, sql`'source_mismatch'`, sql`dequeued.delivery_id`)}
@@ -51,16 +51,16 @@ export async function applyHint(deps: LandingDeps, delivery: StoredDelivery, { j
         parked_reason = case when is_foreign then 'source_mismatch' end,
         flags = case when is_foreign and not 'source_mismatch' = any(d.flags)
           then d.flags || array['source_mismatch'] else d.flags end
-      from judged
-      where d.id = judged.delivery_id and not is_one_too_many and (is_foreign or d.parked_reason is not null)
+      from found
+      where d.id = found.delivery_id and not is_one_too_many and (is_foreign or d.parked_reason is not null)
     ),
     discarded as (
-      delete from mediadock.deliveries d using judged where d.id = judged.delivery_id and is_one_too_many
+      delete from mediadock.deliveries d using found where d.id = found.delivery_id and is_one_too_many
     )
     insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
     select delivery_id, ${now}, case when is_foreign then 'source_mismatch' else 'hint' end,
       ${delivery.claims === undefined ? 'replay' : null}, replay_id
-    from judged where not is_one_too_many
+    from found where not is_one_too_many
     on conflict do nothing`),
   )
   if (poll) deps.onHint?.(keyName)

@@ -4,13 +4,14 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { everyNotification } from './parts-sql.ts'
 import type { ReportToLand } from './report-to-land.ts'
-import { judge, type Judged, type LandingAt } from './request-rows.ts'
+import { judge, type JudgedReport, type LandingAt } from './request-rows.ts'
 import { shortStatement } from './short-sql.ts'
 import { wholeStatement } from './whole-sql.ts'
 
 /*
- * Lands reports with two statements: the short one (short-sql.ts) for ordinary deliveries, and the whole one
- * (whole-sql.ts) for all others. docs/decisions/two-statements.md has the reasons.
+ * Lands reports with two statements. The short one (short-sql.ts) takes a delivery that gives its request the first
+ * end, if no other delivery names the request or has the same webhook id. Nearly all are so. The whole one (whole-sql.ts)
+ * takes all others. docs/decisions/two-statements.md has the reasons.
  */
 
 export const landingOutcomes = [
@@ -64,7 +65,7 @@ export async function landReports(db: Database, reports: readonly ReportToLand[]
     let left = reports
     for (let tries = 1; left.length > 0; tries += 1) {
       const judged = await judge(db, left, at)
-      const ordinary = judged.filter(isOrdinary)
+      const ordinary = judged.filter(mayBeOrdinary)
       for (const one of await run(db, ordinary, shortStatement(ordinary, at))) outcomes.set(...one)
       const others = judged.filter(({ request_id: id }) => !outcomes.has(id))
       const found = await run(db, others, wholeStatement(others, at))
@@ -87,14 +88,14 @@ export async function landOne(db: Database, report: ReportToLand, at: LandingAt)
   return outcome
 }
 
-async function run(db: Database, judged: readonly Judged[], ctes: SQL): Promise<Outcomes> {
+async function run(db: Database, judged: readonly JudgedReport[], ctes: SQL): Promise<Outcomes> {
   if (judged.length === 0) return new Map()
   const statement = sql`${ctes} select request_id, outcome from outcomes where ${everyNotification}`
   const rows = await retryConflicts(() => executePrepared<Answer>(db, statement))
   return new Map(rows.map(({ request_id, outcome }) => [request_id, outcome]))
 }
 
-/** Returns true if the delivery gives its request the first end, and flags nothing. */
-function isOrdinary({ via, flags, is_first_end: isFirstEnd }: Judged): boolean {
+/** Returns false if the whole statement must write it. The short one also leaves what its `isAlone` excludes. */
+function mayBeOrdinary({ via, flags, is_first_end: isFirstEnd }: JudgedReport): boolean {
   return via === 'delivery' && flags.length === 0 && isFirstEnd
 }

@@ -3,7 +3,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { sandboxOf } from '../domain/environment.ts'
 import { afterLanding } from '../domain/poll-schedule.ts'
 import { addChange } from '../feeding/add-change.ts'
-import type { Judged } from './request-rows.ts'
+import type { JudgedReport } from './request-rows.ts'
 
 /*
  * The parts that both landing statements have. shortStatement() (short-sql.ts) and wholeStatement() (whole-sql.ts) list
@@ -44,18 +44,18 @@ export const lockWait = (waitMs: number = landingLockWaitMs) => sql`
       select set_config('lock_timeout', ${`${waitMs}ms`}, true)`
 
 /** The reports to land, with their verdicts. */
-export const judged = (reports: readonly Judged[], where: SQL = sql`true`) => sql`
+export const judged = (reports: readonly JudgedReport[], where: SQL = sql`true`) => sql`
       select given.* from lock_wait, jsonb_to_recordset(${JSON.stringify(reports)}::jsonb) as given (
         request_id uuid, source_name text, external_id text, status text, model text, output jsonb,
         media_complete boolean, error_code text, error_message text, created_at timestamp with time zone,
         completed_at timestamp with time zone, cost numeric, environment text, via text,
         delivery_id uuid, claims integer, webhook_first_id uuid, webhook_last_id uuid, flags jsonb, media jsonb,
-        ruling text, changes_environment boolean, key_name text, key_source text, sandbox boolean,
-        signed_sandbox boolean, source text, is_polled_now boolean, next_poll_at timestamp with time zone, version text)
+        ruling text, changes_environment boolean, key_name text, key_source text, request_environment text,
+        result_environment text, source text, is_polled_now boolean, next_poll_at timestamp with time zone, version text)
       where ${where} limit ${atMost(reports.length)}`
 
 const writtenColumns = sql`request_id, source_name, external_id, status, model, output, media_complete, error_code,
-        error_message, created_at, completed_at, cost, source, key_name, key_source, sandbox, signed_sandbox`
+        error_message, created_at, completed_at, cost, source, key_name, key_source`
 
 /**
  * Writes the rows of requests. A row that appeared or changed since it was judged is left alone, so it is missing here.
@@ -63,8 +63,9 @@ const writtenColumns = sql`request_id, source_name, external_id, status, model, 
  * `media`, the metadata, and what no landing changes for readers.
  */
 export const written = (now: SQL, from: SQL = sql`judged`) => sql`
-      insert into mediadock.requests as r (${writtenColumns}, confirmed_at, next_poll_at, tracked_at, landed_at)
-      select ${writtenColumns}, case when via = 'poll' then ${now} end,
+      insert into mediadock.requests as r (${writtenColumns}, sandbox, signed_sandbox, confirmed_at, next_poll_at,
+        tracked_at, landed_at)
+      select ${writtenColumns}, request_environment = 'sandbox', result_environment = 'sandbox', case when via = 'poll' then ${now} end,
         case when is_polled_now then ${now} else next_poll_at end, ${now}, ${now}
       from ${from} where ruling = 'landed' order by request_id
       on conflict (request_id) do update set

@@ -1,20 +1,15 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
-import { fromSandbox, toSandbox } from '../domain/environment.ts'
+import { fromSandbox } from '../domain/environment.ts'
 import type { Keys } from '../domain/keys.ts'
 import { pollLease } from '../domain/poll-schedule.ts'
 import type { ReportToLand } from './report-to-land.ts'
 import { verdictOn, type RequestRow, type Verdict } from './rules.ts'
 
 /** A report with its verdict: a row of `judged` in the landing statements, which write it if `version` still stands. */
-export type Judged = Omit<ReportToLand, keyof Verdict> &
-  Omit<Verdict, 'environment' | 'result_environment'> & {
-    /** Of the key that signed or fetched the report. */
-    environment: ReportToLand['environment']
-    /** The columns of the row to write: see domain/environment.ts. */
-    sandbox: boolean | null
-    signed_sandbox: boolean | null
+export type JudgedReport = Omit<ReportToLand, 'key_name' | 'cost'> &
+  Verdict & {
     /** The row that was judged. Null if there was none. */
     version: string | null
     /** This is the first end of the request. */
@@ -26,25 +21,19 @@ export type WriteAt = { now: SQL; waitMs?: number | undefined }
 export type LandingAt = WriteAt & { keys: () => Keys }
 
 /** Reads the rows of the requests, and judges each report by its row. */
-export async function judge(db: Database, reports: readonly ReportToLand[], at: LandingAt): Promise<Judged[]> {
+export async function judge(db: Database, reports: readonly ReportToLand[], at: LandingAt): Promise<JudgedReport[]> {
   if (reports.length === 0) return []
   const rows = await readRows(db, reports, at)
   const keys = at.keys()
   return reports.map((report) => {
     const row = rows.get(report.request_id)
-    const { environment, result_environment: resultEnvironment, ...verdict } = verdictOn(report, row, keys)
-    return {
-      ...report,
-      ...verdict,
-      sandbox: toSandbox(environment),
-      signed_sandbox: toSandbox(resultEnvironment),
-      version: row?.version ?? null,
-      is_first_end: verdict.ruling === 'landed' && !row?.has_landed,
-    }
+    const verdict = verdictOn(report, row, keys)
+    const isFirstEnd = verdict.ruling === 'landed' && !row?.has_landed
+    return { ...report, ...verdict, version: row?.version ?? null, is_first_end: isFirstEnd }
   })
 }
 
-type Stored = Omit<RequestRow, 'environment' | 'result_environment'> & {
+type Stored = Omit<RequestRow, 'request_environment' | 'result_environment'> & {
   request_id: string
   sandbox: boolean | null
   signed_sandbox: boolean | null
@@ -67,7 +56,7 @@ async function readRows(
   return new Map(
     rows.map(({ request_id: requestId, sandbox, signed_sandbox: signedSandbox, ...row }) => [
       requestId,
-      { ...row, environment: fromSandbox(sandbox), result_environment: fromSandbox(signedSandbox) },
+      { ...row, request_environment: fromSandbox(sandbox), result_environment: fromSandbox(signedSandbox) },
     ]),
   )
 }

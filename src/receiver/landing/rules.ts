@@ -20,7 +20,7 @@ export type RequestRow = {
   /** `landed`: only a landing or a hint has named the key. Otherwise tracking did, or the row has no key. */
   key_source: 'tracked' | 'landed' | null
   /** The environment of the request, as tracking, a hint or the provider's result stored it. */
-  environment: Environment | undefined
+  request_environment: Environment | undefined
   /** The environment of the key that signed or fetched the result, or of the request if that key's is unknown. */
   result_environment: Environment | undefined
   source: 'webhook' | 'reconciler' | null
@@ -40,7 +40,7 @@ export type Verdict = {
   changes_environment: boolean
   key_name: string | null
   key_source: RequestRow['key_source']
-  environment: Environment | undefined
+  request_environment: Environment | undefined
   result_environment: Environment | undefined
   source: RequestRow['source']
   cost: number | string | undefined
@@ -79,7 +79,7 @@ export function verdictOn(report: ReportToLand, row: RequestRow | undefined, key
 function knownOf(row: RequestRow, keys: Keys): Known {
   const key = row.key_name === null ? undefined : environmentOfKey(keys, row.key_name)
   const tracked = row.key_source === 'landed' ? undefined : key
-  return { request: row.environment ?? tracked, result: row.result_environment, key }
+  return { request: row.request_environment ?? tracked, result: row.result_environment, key }
 }
 
 /** The first rule that applies decides. */
@@ -119,7 +119,7 @@ function rowToWrite(report: ReportToLand, row: RequestRow | undefined, known: Kn
     changes_environment: changesEnvironment,
     key_name: replacesKey ? report.key_name : row.key_name,
     key_source: replacesKey ? 'landed' : row.key_source,
-    environment: isPoll ? environment : row?.environment,
+    request_environment: isPoll ? environment : row?.request_environment,
     result_environment: environment,
     source: isNewEnd ? (isPoll ? 'reconciler' : 'webhook') : row.source,
     cost: report.cost ?? (changesEnvironment ? undefined : (row?.cost ?? undefined)),

@@ -1,13 +1,13 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { attemptsOfClaims, changed, dequeued, judged, lockWait, mediaWritten, notified, written } from './parts-sql.ts'
-import type { Judged, WriteAt } from './request-rows.ts'
+import type { JudgedReport, WriteAt } from './request-rows.ts'
 
 /**
  * The WITH of the short statement, which lands ordinary deliveries: the request has not landed, and no other delivery
  * names the request or has the same webhook id. It flags nothing, and locks nothing before it writes. A reader of
  * `outcomes` must add `everyNotification`.
  */
-export const shortStatement = (reports: readonly Judged[], at: WriteAt): SQL => sql`with
+export const shortStatement = (reports: readonly JudgedReport[], at: WriteAt): SQL => sql`with
     lock_wait as materialized (${lockWait(at.waitMs)}),
     judged as (${judged(reports, isAlone)}),
     written as (${written(at.now)}),

@@ -13,7 +13,7 @@ import {
   notified,
   written,
 } from './parts-sql.ts'
-import type { Judged, WriteAt } from './request-rows.ts'
+import type { JudgedReport, WriteAt } from './request-rows.ts'
 
 /*
  * The whole statement, which lands every delivery that the short one does not, and the results of the provider.
@@ -22,7 +22,7 @@ import type { Judged, WriteAt } from './request-rows.ts'
  *
  *   locked         the versions of the rows of the requests. Locked rows are read in their newest version
  *   media_removed  the media that a written request no longer has
- *   only_judged    a new version of each unconfirmed row that is only judged
+ *   new_versions    a new version of each unconfirmed row that is only judged
  *   discarded      the deliveries that are deleted
  *   flag_changes   what each rule changes in a delivery: flags, and whether it is parked (flags-sql.ts)
  *   flagged        writes these changes
@@ -55,7 +55,7 @@ import type { Judged, WriteAt } from './request-rows.ts'
  */
 
 /** The WITH of the whole statement. A reader of `outcomes` must add `everyNotification`. */
-export const wholeStatement = (reports: readonly Judged[], at: WriteAt): SQL => sql`with
+export const wholeStatement = (reports: readonly JudgedReport[], at: WriteAt): SQL => sql`with
     lock_wait as materialized (${lockWait(at.waitMs)}),
     judged as (${judged(reports)}),
     locked as (${locked}),
@@ -63,7 +63,7 @@ export const wholeStatement = (reports: readonly Judged[], at: WriteAt): SQL => 
     media_written as (${mediaWritten}),
     media_removed as (${mediaRemoved}),
     outcomes as (${outcomes}),
-    only_judged as (${onlyJudged(at.now)}),
+    new_versions as (${newVersions(at.now)}),
     dequeued as (${dequeued}),
     attempted as (${attempted(at.now)}),
     discarded as (${discarded}),
@@ -73,7 +73,7 @@ export const wholeStatement = (reports: readonly Judged[], at: WriteAt): SQL => 
     notified as (${notified})`
 
 /** Outcomes that give an unconfirmed row a new version and leave its result. */
-const judging = sql`'contradiction', 'key_mismatch', 'no_effect'`
+const versioned = sql`'contradiction', 'key_mismatch', 'no_effect'`
 
 /** The output that the view `results` makes of the media that the report carries. */
 const outputOfMedia = outputOfRow(sql`jsonb_to_recordset(judged.media) as ${medium}`)
@@ -154,12 +154,12 @@ const mediaRemoved = sql`
  * An unconfirmed row that was only judged gets a new version. A contradiction or key mismatch also schedules an extra
  * poll, which decides it. The other polls stay.
  */
-const onlyJudged = (now: SQL) => sql`
+const newVersions = (now: SQL) => sql`
       update mediadock.requests r
       set ${askForExtraPoll(now, sql`outcomes.outcome <> 'no_effect'`)}
       from outcomes
       where r.request_id = any(array[outcomes.request_id]) and r.confirmed_at is null
-        and outcomes.outcome in (${judging})`
+        and outcomes.outcome in (${versioned})`
 
 /** The attempt of a single replay shows whether it ended a pending or parked delivery, or repeated an end. */
 const attempted = (now: SQL) => sql`

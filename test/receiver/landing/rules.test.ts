@@ -46,7 +46,7 @@ const inserted: RequestRow = {
   is_confirmed: false,
   key_name: null,
   key_source: null,
-  environment: undefined,
+  request_environment: undefined,
   result_environment: undefined,
   source: null,
   cost: null,
@@ -57,7 +57,7 @@ const tracked = (signer: Signer): RequestRow => ({
   ...inserted,
   key_name: signer,
   key_source: 'tracked',
-  environment: environmentOf[signer],
+  request_environment: environmentOf[signer],
 })
 const landed = (row: RequestRow, signer: Signer): RequestRow => ({
   ...row,
@@ -115,7 +115,7 @@ describe('the ruling', () => {
     [
       'a sandbox key after a live one, for a sandbox request',
       report('sandbox'),
-      { ...landed(inserted, 'live'), environment: 'sandbox' },
+      { ...landed(inserted, 'live'), request_environment: 'sandbox' },
       'landed',
     ],
 
@@ -141,7 +141,13 @@ describe('the row to write', () => {
       'of a webhook without a row keeps the environment of the request undecided',
       report('live'),
       undefined,
-      { key_name: 'live', key_source: 'landed', environment: undefined, result_environment: 'live', source: 'webhook' },
+      {
+        key_name: 'live',
+        key_source: 'landed',
+        request_environment: undefined,
+        result_environment: 'live',
+        source: 'webhook',
+      },
     ],
     [
       'of the provider decides it',
@@ -149,7 +155,7 @@ describe('the row to write', () => {
       landed(inserted, 'sandbox'),
       {
         key_name: 'live',
-        environment: 'live',
+        request_environment: 'live',
         result_environment: 'live',
         source: 'reconciler',
         changes_environment: true,
@@ -158,14 +164,14 @@ describe('the row to write', () => {
     [
       'of the provider changes the environment of a request that was tracked with a wrong key',
       report('live', polled),
-      { ...landed(inserted, 'live'), environment: 'sandbox' },
-      { environment: 'live', result_environment: 'live', changes_environment: true },
+      { ...landed(inserted, 'live'), request_environment: 'sandbox' },
+      { request_environment: 'live', result_environment: 'live', changes_environment: true },
     ],
     [
       'of a tracked request keeps its key',
       report('retired'),
       { ...tracked('live'), key_name: 'retired' },
-      { key_name: 'retired', key_source: 'tracked', environment: 'live', result_environment: 'live' },
+      { key_name: 'retired', key_source: 'tracked', request_environment: 'live', result_environment: 'live' },
     ],
     [
       'in the same end keeps who reported it first, and a cost that is not stated',
