@@ -3,7 +3,6 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { fromSandbox } from '../domain/environment.ts'
 import type { Keys } from '../domain/keys.ts'
-import { pollLease } from '../domain/poll-schedule.ts'
 import type { ReportToLand } from './report-to-land.ts'
 import { verdictOn, type RequestRow, type Verdict } from './rules.ts'
 
@@ -50,7 +49,7 @@ async function readRows(
     sql`
     select request_id, xmin::text as version, source_name, status, landed_at is not null as has_landed,
       confirmed_at is not null as is_confirmed, key_name, key_source, sandbox, signed_sandbox, source, cost,
-      next_poll_at, coalesce(next_poll_at <= ${now} and ${pollLease.isFree(now)}, false) as is_poll_due
+      next_poll_at, coalesce(next_poll_at <= ${now}, false) as is_poll_due
     from mediadock.requests r where request_id = any(${requestIds}::uuid[])`,
   )
   return new Map(

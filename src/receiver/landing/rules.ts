@@ -26,7 +26,7 @@ export type RequestRow = {
   source: 'webhook' | 'reconciler' | null
   cost: string | null
   next_poll_at: string | null
-  /** The next poll is due, and no process has begun it. */
+  /** The next poll is due, or under way. */
   is_poll_due: boolean
 }
 
@@ -133,7 +133,7 @@ function rowToWrite(report: ReportToLand, row: RequestRow | undefined, known: Kn
 function isDoubtful(report: ReportToLand, row: RequestRow | undefined, known: Known): boolean {
   // A sandbox key, or an unknown one, proves too little.
   if (report.environment !== 'live' && known.request === undefined) return true
-  // That poll must not be lost. One that a process has begun still lands what it finds.
+  // That poll must not be lost. One that is under way may end without an answer.
   if (row?.is_poll_due) return true
   // Another key signed than the one that tracking named.
   return row !== undefined && row.key_source !== 'landed' && known.key !== undefined && row.key_name !== report.key_name
