@@ -1,4 +1,4 @@
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
 import { NoAnswerError, retryConflicts } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
@@ -66,9 +66,9 @@ export async function landReports(db: Database, reports: readonly ReportToLand[]
     for (let tries = 1; left.length > 0; tries += 1) {
       const judged = await judge(db, left, at)
       const ordinary = judged.filter(mayBeOrdinary)
-      for (const one of await run(db, ordinary, shortStatement(ordinary, at))) outcomes.set(...one)
+      for (const one of await run(db, ordinary, at, shortStatement)) outcomes.set(...one)
       const others = judged.filter(({ request_id: id }) => !outcomes.has(id))
-      const found = await run(db, others, wholeStatement(others, at))
+      const found = await run(db, others, at, wholeStatement)
       // Every report must have an outcome.
       if (found.size < others.length) throw new NoAnswerError(`landing ${others.length} results`)
       for (const [id, outcome] of found) if (outcome !== 'raced' || tries === maxTries) outcomes.set(id, outcome)
@@ -88,9 +88,14 @@ export async function landOne(db: Database, report: ReportToLand, at: LandingAt)
   return outcome
 }
 
-async function run(db: Database, judged: readonly JudgedReport[], ctes: SQL): Promise<Outcomes> {
+async function run(
+  db: Database,
+  judged: readonly JudgedReport[],
+  at: LandingAt,
+  ctes: typeof wholeStatement,
+): Promise<Outcomes> {
   if (judged.length === 0) return new Map()
-  const statement = sql`${ctes} select request_id, outcome from outcomes where ${everyNotification}`
+  const statement = sql`${ctes(judged, at)} select request_id, outcome from outcomes where ${everyNotification}`
   const rows = await retryConflicts(() => executePrepared<Answer>(db, statement))
   return new Map(rows.map(({ request_id, outcome }) => [request_id, outcome]))
 }
