@@ -30,5 +30,6 @@ const columns: TableColumns<KeyState> = {
   calls: ({ calls }) => calls,
   'account calls': (key) => (key.account_id === null ? null : `${key.account_calls} of ${key.account_limit}`),
   left: ({ quota_left }) => quota_left,
-  'no calls until': ({ blocked_until: until, blocked_reason }) => until && `${until} (${blocked_reason})`,
+  'no calls until': ({ blocked_until: until, blocked_reason: reason }) =>
+    reason && `${until ?? 'the next one'} (${reason})`,
 }

@@ -36,8 +36,12 @@ function warnings(key: KeyState, now: Date): Markup[] {
   const used = configured
     ? html`${name} is retired and still used: the provider signed with it${ago}. Do not remove it yet. Check at the provider which requests were submitted with it.`
     : html`${name} is no longer configured, although the provider signed with it${ago}. Webhooks that it signs now are refused. Add the key again with <code>"retired": true</code>. <a href="/parked?reason=no_matching_secret">See webhooks that no secret matches</a>`
-  const blocked = html`${name} makes no calls until ${time(blocked_until)}: ${blocks[blocked_reason ?? ''] ?? foreign(blocked_reason)}`
-  return [...(still_matches ? [problem(used)] : []), ...(blocked_until === null ? [] : [problem(blocked)])]
+  const why = blocks[blocked_reason ?? ''] ?? foreign(blocked_reason)
+  const until =
+    blocked_until === null ? 'is tried with the next call' : html`makes no calls until ${time(blocked_until)}`
+  const blocked = html`${name} ${until}: ${why}`
+  const isBlocked = blocked_until !== null || blocked_reason !== null
+  return [...(still_matches ? [problem(used)] : []), ...(isBlocked ? [problem(blocked)] : [])]
 }
 
 const blocks: Readonly<Record<string, string>> = {
@@ -66,7 +70,7 @@ function keysTable(states: readonly KeyState[], settings: ReceiverSettings): Mar
 
 function keyRow(key: KeyState, limit: number): Row {
   const { name, configured, source_name, environment, retired, fingerprint, first_match_at, last_match_at } = key
-  const { matches, still_matches, calls, quota_left, account_calls, account_limit, blocked_until } = key
+  const { matches, still_matches, calls, quota_left, account_calls, account_limit } = key
   const callable = configured && !retired
   const unused = html`<span class="soft">—</span>`
   return {
@@ -88,9 +92,15 @@ function keyRow(key: KeyState, limit: number): Row {
         ? html`<span title="All keys of the account ${key.account_id}">${callsOf(account_calls, account_limit)}</span>`
         : unused,
       !callable ? unused : quota_left === 0 ? badge('0', 'bad') : number(quota_left),
-      blocked_until === null ? unused : html`${time(blocked_until, 'clock')} ${badge(key.blocked_reason ?? 'blocked')}`,
+      blockOf(key, unused),
     ],
   }
+}
+
+function blockOf({ blocked_until, blocked_reason }: KeyState, unused: Markup): Markup {
+  if (blocked_until === null && blocked_reason === null) return unused
+  const until = blocked_until === null ? 'the next call' : time(blocked_until, 'clock')
+  return html`${until} ${badge(blocked_reason ?? 'blocked')}`
 }
 
 function callsOf(calls: number, limit: number): Markup {

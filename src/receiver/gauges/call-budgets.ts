@@ -4,7 +4,7 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import type * as fetching from '../domain/budgets-schema.ts'
 import { sharesOf, slotCount } from '../fetching/call-budget.ts'
 
-type CallBudget = {
+export type CallBudget = {
   /** Calls in the last 60 seconds. */
   calls: number
   /** How many of the calls were submits. */

@@ -13,15 +13,18 @@ export function keyProblems(key: KeyState, { now, refusedSubmits }: Numbers): Pr
   const problem = (severity: Problem['severity'], cause: string, text: string): Problem[] => [
     { severity, cause: `${cause}:${key.name}`, text, href: '/keys', affected: [key.name] },
   ]
-  if (key.blocked_until !== null) {
-    const until = clockTime(key.blocked_until, now)
-    if (key.blocked_reason === 'unauthorized') {
-      const refused = submitsRefused(refusedSubmits, key.name, 401)
-      const submits = refused === 0 ? '' : ` ${count(refused, 'submit was', 'submits were')} refused in the last hour.`
-      const rest = `The provider refuses the API key ${name} (401 or 403). Its calls rest until ${until}.`
-      const text = `${rest} Then one is tried.${submits} Replace the key if it stays refused.`
-      return problem('critical', 'key_refused', text)
-    }
+  const until = key.blocked_until === null ? undefined : clockTime(key.blocked_until, now)
+  if (key.blocked_reason === 'unauthorized') {
+    const refused = submitsRefused(refusedSubmits, key.name, 401)
+    const text = sentences(
+      `The provider refuses the API key ${name} (401 or 403).`,
+      until === undefined ? 'The next call tries it again.' : `Its calls rest until ${until}. Then one is tried.`,
+      refused === 0 ? '' : `${count(refused, 'submit was', 'submits were')} refused in the last hour.`,
+      'Replace the key if it stays refused.',
+    )
+    return problem('critical', 'key_refused', text)
+  }
+  if (until !== undefined) {
     const text = `The provider asked for a pause: no calls with the key ${name} until ${until}. Calls resume automatically.`
     return problem('warning', 'key_blocked', text)
   }

@@ -5,7 +5,7 @@ import type { Executor } from '../../platform/postgres/postgres.ts'
 import { sha256Hex } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
 import { keyUses } from '../domain/on-call-schema.ts'
-import { callBudgets, callsLeft } from '../gauges/call-budgets.ts'
+import { type CallBudget, callBudgets, callsLeft } from '../gauges/call-budgets.ts'
 
 const uses = columnsOf(keyUses)
 
@@ -28,7 +28,12 @@ export const keySchema = z
     account_calls: z.int().nullable().describe('Calls of all keys of the account in the last 60 seconds.'),
     account_limit: z.int().nullable().describe('Calls that all keys of the account may make in 60 seconds together.'),
     blocked_until: z.iso.datetime().nullable(),
-    blocked_reason: z.string().nullable(),
+    blocked_reason: z
+      .string()
+      .nullable()
+      .describe(
+        '`unauthorized` without `blocked_until`: the provider refused the last call, and the next call tries again.',
+      ),
   })
   .meta({ id: 'Key' })
 export type KeyState = z.infer<typeof keySchema>
@@ -51,7 +56,8 @@ export async function readKeys(tx: Executor, { keys, fetchRatePerMinute, now }: 
     const budget = budgets.get(name)
     const lastMatchAt = use?.last_match_at ?? null
     const recent = lastMatchAt !== null && now.getTime() - Date.parse(lastMatchAt) < 24 * 3_600_000
-    const blocked = budget?.blockedUntil !== undefined && budget.blockedUntil > now
+    const usable = key !== undefined && !key.retired
+    const { until, reason } = blockOf(budget, now)
     return {
       id: name,
       name,
@@ -69,10 +75,21 @@ export async function readKeys(tx: Executor, { keys, fetchRatePerMinute, now }: 
       account_id: budget?.account?.id ?? null,
       account_calls: budget?.account?.calls ?? null,
       account_limit: budget?.account?.limitPerMinute ?? null,
-      blocked_until: blocked ? (budget.blockedUntil?.toISOString() ?? null) : null,
-      blocked_reason: blocked ? (budget.blockedReason ?? null) : null,
+      blocked_until: until?.toISOString() ?? null,
+      blocked_reason: until !== undefined || usable ? (reason ?? null) : null,
     }
   })
+}
+
+/**
+ * Returns the block of a key. A refusal outlasts its rest until a call is accepted (noteRecovered in key-health.ts
+ * removes blocked_until then), or for an hour without any call.
+ */
+function blockOf(budget: CallBudget | undefined, now: Date): { until?: Date; reason?: string | undefined } {
+  if (budget?.blockedUntil === undefined) return {}
+  const { blockedUntil: until, blockedReason: reason } = budget
+  if (until > now) return { until, reason }
+  return reason === 'unauthorized' && now.getTime() - until.getTime() < 3_600_000 ? { reason } : {}
 }
 
 /**

@@ -242,6 +242,26 @@ describe('the keys', () => {
       'key_refused:live',
       'overdue',
     ])
+    // Between the end of a rest and the next refusal, the key is still refused.
+    const liveKeyAfter = async (restEnded: string) => {
+      await database.sql`update mediadock.call_budgets set blocked_until = now() - ${restEnded}::interval where key_name = 'live'`
+      return (await call(narrow, 'GET /api/keys')).json.data[0]
+    }
+    expect(await liveKeyAfter('1 min')).toMatchObject({ blocked_until: null, blocked_reason: 'unauthorized' })
+    expect((await call(narrow, 'GET /api/problems')).json.data).toContainEqual(
+      expect.objectContaining({
+        cause: 'key_refused:live',
+        text: expect.stringContaining('The next call tries it again.'),
+      }),
+    )
+    expect(await liveKeyAfter('61 min')).toMatchObject({ blocked_until: null, blocked_reason: null })
+    await liveKeyAfter('1 min')
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    await call(narrow, `POST /api/requests/${requestId}/reconcile`)
+    expect((await call(narrow, 'GET /api/keys')).json.data[0]).toMatchObject({
+      blocked_until: null,
+      blocked_reason: null,
+    })
     await narrow.stop()
   })
 })
