@@ -7,7 +7,7 @@ import { createBatches, maxBatchRows, type BatchesDeps } from './batches.ts'
 import { beforeLanding } from './before-landing.ts'
 import { claimedOnce } from './claimed.ts'
 import { createInFlight } from './in-flight.ts'
-import { claim, inboxLeaseSeconds, renew, retryOrPark, type ClaimedWithBody } from './inbox.ts'
+import { claim, inboxLeaseSeconds, renew, returnClaims, retryOrPark, type ClaimedWithBody } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { deliveredReport } from './report-to-land.ts'
 import { writeOrExpire } from './returning.ts'
@@ -64,7 +64,10 @@ export function createHandOver(deps: HandOverDeps) {
       const room = signal.aborted ? undefined : inFlight.roomToClaim()
       if (!room) return { more: false }
       const claimedAtMs = nowMs()
-      return claimInto(deps, room, (row, report) => addClaimed(row, report, claimedAtMs))
+      return claimInto(deps, room, {
+        add: (row, report) => addClaimed(row, report, claimedAtMs),
+        mustRenew: () => isHalfOver(claimedAtMs, nowMs()),
+      })
     },
     /** Renews the leases that are older than half their length. */
     renewLeases: async () => {
@@ -81,13 +84,16 @@ export function createHandOver(deps: HandOverDeps) {
   }
 }
 
+/** Returns true if half of a lease is over. */
+const isHalfOver = (claimedAtMs: number, nowMs: number) => nowMs - claimedAtMs > (inboxLeaseSeconds * 1000) / 2
+
 /**
  * Claims due deliveries and adds those that carry a report. Unreadable ones are parked, and hints are applied at once.
  */
 async function claimInto(
   deps: LandingDeps,
   room: Amount,
-  add: (row: ClaimedWithBody, report: Report) => void,
+  { add, mustRenew }: { add: (row: ClaimedWithBody, report: Report) => void; mustRenew: () => boolean },
 ): Promise<{ more: boolean }> {
   const { db, keys, time, logger } = deps
   const limit = Math.min(maxBatchRows, room.rows)
@@ -107,7 +113,13 @@ async function claimInto(
     }
   }
   // These need statements before they land, or instead. Meanwhile the rows added above land and are renewed.
-  for (const { row, parsed } of others) {
+  for (const [index, { row, parsed }] of others.entries()) {
+    // Some that wait for locks must not keep the rest until its leases end.
+    if (mustRenew()) {
+      const rest = others.slice(index).map((one) => one.row)
+      await returnClaims(db, rest, { now: time() })
+      break
+    }
     const report = await beforeLanding(deps, row, parsed)
     if (report) add(row, report)
   }

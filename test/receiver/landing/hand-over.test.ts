@@ -56,6 +56,34 @@ it('a claimed delivery lands while another one of its claim is still being parke
   await handOver.idle()
 })
 
+it('deliveries that wait long behind others of their claim are returned before their leases end', async () => {
+  const { url, sql } = await withTestDatabase()
+  const deps = createTestWorker({ databaseUrl: url })
+  let now = Date.now() + 1000
+  deps.setNow(new Date(now))
+  // Parking takes 2 s. Claiming is prepared, so it is another kind of statement here.
+  const db = aroundStatements(deps.db, (run, text) => {
+    if (text === '') deps.setNow(new Date((now += 2000)))
+    return run()
+  })
+  await store(
+    deps.db,
+    Array.from({ length: 5 }, (_, n) => Buffer.from(`not JSON ${n}`)),
+  )
+  await sql`update mediadock.deliveries set parked_reason = null`
+  await sql`insert into mediadock.inbox (delivery_id, due_at) select id, 'epoch' from mediadock.deliveries`
+  const parkedAndDue = async () => {
+    const [row] =
+      await sql`select (select count(*)::int from mediadock.deliveries where parked_reason is not null) as parked,
+      (select count(*)::int from mediadock.inbox where due_at <= ${new Date(now)}) as due`
+    return row
+  }
+  await testHandOver({ ...deps, db }).claimSome()
+  expect(await parkedAndDue()).toEqual({ parked: 2, due: 3 })
+  await testHandOver({ ...deps, db }).claimSome()
+  expect(await parkedAndDue()).toEqual({ parked: 4, due: 1 })
+})
+
 it('a delivery that this version fails to read is parked after five tries, and the others land', async () => {
   const { url, sql } = await withTestDatabase()
   const poisoned = failed()
