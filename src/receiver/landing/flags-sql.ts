@@ -59,19 +59,21 @@ const otherEnvironment = sql`
         and (d.environment <> outcomes.environment or d.parked_reason = 'key_mismatch')`
 
 /**
- * An earlier delivery has the same webhook id. Only 16 others are compared, so of more than 17 the first ones may stay
- * without the flag.
+ * Of two deliveries with the same webhook id, the later one is flagged: this one, or the other, which may have landed
+ * before if this one was slow to be stored. Hints and unreadable ones have no status, and are not flagged. Only 16 others
+ * are compared, so of more than 17 the first ones may stay without the flag.
  */
 const reusedId = sql`
       select later.id, 'id_reused' as adds, false, null, false
-      from outcomes, lateral (select * from mediadock.deliveries where id = outcomes.delivery_id offset 0) later
-      where outcomes.outcome <> 'discarded' and exists (
-        select from (
+      from outcomes, lateral (select * from mediadock.deliveries where id = outcomes.delivery_id offset 0) own,
+        lateral (
           select * from mediadock.deliveries
-          where id between outcomes.webhook_first_id and outcomes.webhook_last_id and id <> later.id
-          order by id limit 16) earlier
-        where earlier.webhook_id = later.webhook_id and earlier.source_name is not distinct from later.source_name
-          and earlier.received_at <= later.received_at)`
+          where id between outcomes.webhook_first_id and outcomes.webhook_last_id and id <> own.id
+          order by id limit 16) other,
+        lateral (select case when (other.received_at, other.id) > (own.received_at, own.id)
+          then other.id else own.id end as id) later
+      where outcomes.outcome <> 'discarded' and other.webhook_id = own.webhook_id
+        and other.source_name is not distinct from own.source_name and (later.id = own.id or other.status is not null)`
 
 /**
  * A delivery that carried another end than the one that stands gets the flag. It loses the flag once the provider has

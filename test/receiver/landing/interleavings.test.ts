@@ -435,7 +435,7 @@ tried('another body under the same id: the first stays, the one that came later 
       parked: [null, null],
       notified: ['COMPLETED false'],
     })
-    expect(one.flags[1]).toEqual(['id_reused'])
+    expect(one.flags).toEqual([[], ['id_reused']])
   },
 })
 

@@ -182,6 +182,19 @@ it('one webhook id and one body of two sources are two deliveries, and neither r
   expect((await stateOf(other))?.['flags']).toContain('id_reused')
 })
 
+it('of two bodies under one id the one that arrived later is flagged, also if it landed first', async () => {
+  const webhookId = randomUUID()
+  const slow = {
+    ...signedBy(defaultSource, okAudio(randomUUID()).body, webhookId),
+    receivedAt: new Date(Date.now() - 50),
+  }
+  const quick = signedBy(defaultSource, okAudio(randomUUID()).body, webhookId)
+  await landed([quick])
+  await landed([slow])
+  expect((await stateOf(quick))?.['flags']).toEqual(['id_reused'])
+  expect((await stateOf(slow))?.['flags']).toEqual([])
+})
+
 it('parks a delivery whose source was removed from the settings, and lands it once it is there again', async () => {
   const requestId = randomUUID()
   const delivery = signedBy(engine, okAudio(requestId).body)
