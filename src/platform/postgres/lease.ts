@@ -36,6 +36,12 @@ function typeOf(column: Column): string {
 
 const castOf = (column: Column) => new StringChunk(typeOf(column))
 
+/** Returns these members of the claims, with the number of each claim as `n`. */
+function asJson(claims: readonly object[], names: readonly string[]): string {
+  const sentOf = (claim: object) => Object.entries(claim).filter(([name]) => names.includes(name))
+  return JSON.stringify(claims.map((claim, n) => ({ ...Object.fromEntries(sentOf(claim)), n })))
+}
+
 /** Creates the lease of a table. Statements must use this alias for the table. */
 export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns<Key>) {
   const { key, due_at: dueAt, claims, failures, trouble } = columns
@@ -67,24 +73,28 @@ export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns
       sql`${to(dueAt)} = ${later(now, pauseSeconds)}, ${count}${fail}${note(why)}`,
     /** For SET: ends the claim of work that is done or given up. The row is not due again unless its time is set. */
     end: sql`${to(dueAt)} = 'infinity', ${count}`,
-    /** Extends the claims for which `only` holds, and returns them. Work on the others must stop unless it is fenced. */
+    /**
+     * Extends the claims for which `only` holds, and returns them. Work on the others must stop unless it is fenced. A
+     * row that another transaction has locked is returned too, but is extended only by a later renewal, since the others
+     * must not wait for it.
+     */
     renew: async <Held extends Claim<Key>>(db: Database, held: readonly Held[], renewal: Renewal): Promise<Held[]> => {
       const { now, seconds, only = sql`true` } = renewal
       if (held.length === 0) return []
-      const isSent = new Set([...Object.keys(key), 'claims'])
-      const sentOf = (claim: Held) => Object.entries(claim).filter(([name]) => isSent.has(name))
-      const given = held.map((claim, n) => ({ ...Object.fromEntries(sentOf(claim)), n }))
       const shape = keys.map(([name, column]) => `"${name}" ${typeOf(column)}, `).join('')
       // An array of one makes the planner look up each row by its key, even with the statistics of an empty queue.
       const isRow = keys.map(([name, column]) => sql`${of(column)} = any(array[held.${new StringChunk(`"${name}"`)}])`)
+      const isStillHeld = sql`${sql.join(isRow, sql` and `)} and ${of(claims)} = held.claims and ${only}`
       const rows = await db.execute<{ n: number }>(sql`
-        with held as materialized (
-          select * from jsonb_to_recordset(${JSON.stringify(given)}::jsonb)
+        with given as materialized (
+          select * from jsonb_to_recordset(${asJson(held, [...Object.keys(key), 'claims'])}::jsonb)
             as h (${new StringChunk(shape)}claims integer, n integer) limit ${atMost(held.length)}
-        )
-        update ${table} set ${to(dueAt)} = ${later(now, seconds)}
-        from held where ${sql.join(isRow, sql` and `)} and ${of(claims)} = held.claims and ${only}
-        returning held.n`)
+        ),
+        renewed as (
+          update ${table} set ${to(dueAt)} = ${later(now, seconds)} from (select held.* from given as held,
+            lateral (select 1 from ${table} where ${isStillHeld} limit 1 for no key update skip locked) as free) as held
+          where ${isStillHeld})
+        select held.n from given as held, lateral (select 1 from ${table} where ${isStillHeld} limit 1) as mine`)
       const kept = new Set(rows.map(({ n }) => n))
       return held.filter((_claim, n) => kept.has(n))
     },

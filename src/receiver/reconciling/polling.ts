@@ -12,6 +12,7 @@ import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
 import { landOne, type LandingOutcome } from '../landing/land-reports.ts'
 import type { LandingDeps } from '../landing/landing-deps.ts'
 import { lockedRequests } from '../landing/locked-requests.ts'
+import { lockWait } from '../landing/parts-sql.ts'
 import { reportToLand } from '../landing/report-to-land.ts'
 import type { ClaimDeps, ClaimedPoll } from './poll-claims.ts'
 import type { RestingQueues } from './resting-queues.ts'
@@ -206,8 +207,16 @@ function endPolling(deps: ClaimDeps, one: ClaimedPoll): Promise<void> {
   )
 }
 
-/** Writes the end of a poll while its claim holds. */
+/**
+ * Writes the end of a poll while its claim holds. Polls have few connections, so it does not wait long for a row that
+ * another transaction locks: that request is polled again once its lease ends.
+ */
 async function end({ db, time }: ClaimDeps, one: ClaimedPoll, set: SQL): Promise<void> {
-  await db.execute(sql`
-    update mediadock.requests r set ${pollLease.giveBack(time())}, ${set} where ${pollLease.isHeld(one)}`)
+  const ended = db.execute(sql`
+    with lock_wait as materialized (${lockWait()})
+    update mediadock.requests r set ${pollLease.giveBack(time())}, ${set}
+    from lock_wait where ${pollLease.isHeld(one)}`)
+  await ended.catch((error: unknown) => {
+    if (!metALock(error)) throw error
+  })
 }

@@ -91,6 +91,16 @@ describe('a lease', () => {
     expect((await claim(db, at(9 + seconds))).map(({ number }) => number).toSorted((a, b) => a - b)).toEqual([1, 3])
   })
 
+  it('is renewed for the others while another transaction has locked one of the rows, which stays held', async () => {
+    await begin([1, 2])
+    const held = (await claim(db, at(0))).toSorted((a, b) => a.number - b.number)
+    await database.sql.begin(async (tx) => {
+      await tx`select from work where number = 1 for update`
+      expect(await lease.renew(db, held, { now: at(9), seconds })).toEqual(held)
+    })
+    expect((await claim(db, at(seconds))).map(({ number }) => number)).toEqual([1])
+  })
+
   it("becomes due after a failure's pause, and never after its work has ended", async () => {
     await begin()
     await lease.write(db, await claimOne(db, at(0)), lease.putOff(at(1), { pauseSeconds: 60, trouble: 'no answer' }))

@@ -96,6 +96,17 @@ describe('the lease of a poll', () => {
     expect(await asked()).toBe(true)
   })
 
+  it('does not hold a connection while another transaction has locked the request, which is polled again', async () => {
+    const [locked] = await claim(0)
+    await database.sql.begin(async (tx) => {
+      await tx`select from mediadock.requests where request_id = ${requestId} for update`
+      await reschedule(deps, locked!, 'running')
+      await undoClaim(deps, locked!, 'quota')
+    })
+    expect(await claim(leaseSeconds - 1)).toEqual([])
+    expect(await claim(leaseSeconds + 1)).toHaveLength(1)
+  })
+
   it('an extra poll that is asked for again during it is made again', async () => {
     const asked = async () =>
       (await database.sql`select doubt_poll_at is not null as asked from mediadock.requests`)[0]?.['asked']
