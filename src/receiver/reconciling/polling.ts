@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { faultOf, metALock, postgresMessage } from '../../platform/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
+import type { Environment } from '../domain/environment.ts'
 import { environmentOfKey } from '../domain/keys.ts'
 import { maxInteger } from '../domain/limits.ts'
 import { pollEndings, type PollEnding } from '../domain/poll-endings.ts'
@@ -51,6 +52,8 @@ export async function beginPolls(
 
 /** Polls one claimed request. Calls `onGranted` once a call is granted. */
 export async function poll(deps: PollingDeps, one: ClaimedPoll, onGranted = () => {}): Promise<PollEnding> {
+  // The keys that the fetcher reads. The settings may lose the key during the call.
+  const keys = deps.keys()
   try {
     const { answer, keyName = '' } = await deps.fetchResult({
       requestId: one.request_id,
@@ -66,7 +69,12 @@ export async function poll(deps: PollingDeps, one: ClaimedPoll, onGranted = () =
       onGranted,
     })
     return answer.kind === 'result'
-      ? await landOrPostpone(deps, { one, keyName, report: answer.report })
+      ? await landOrPostpone(deps, {
+          one,
+          keyName,
+          environment: environmentOfKey(keys, keyName),
+          report: answer.report,
+        })
       : await pollAgain(deps, one, answer)
   } finally {
     await one.endRenewals()
@@ -102,7 +110,7 @@ function endingOf(one: ClaimedPoll, answer: WithoutResult): OpenEnding {
   return answer.kind
 }
 
-type Answered = { one: ClaimedPoll; keyName: string; report: Report }
+type Answered = { one: ClaimedPoll; keyName: string; environment: Environment | undefined; report: Report }
 
 /** A lock of another transaction on the row is waited for a few times, since the call is already spent. */
 const locked = { tries: 3, baseMs: 1000, capMs: 5000 }
@@ -132,8 +140,10 @@ async function landOrPostpone(deps: PollingDeps, answered: Answered): Promise<Po
   }
 }
 
-async function landAnswer(deps: PollingDeps, { one, keyName, report: found }: Answered): Promise<LandingOutcome> {
-  const environment = environmentOfKey(deps.keys(), keyName)
+async function landAnswer(
+  deps: PollingDeps,
+  { one, keyName, environment, report: found }: Answered,
+): Promise<LandingOutcome> {
   const origin = { via: 'poll', source_name: one.source_name, key_name: keyName, environment } as const
   const report = reportToLand(found, origin, deps.mediaHosts)
   const at = { now: deps.time(), keys: deps.keys }
