@@ -5,7 +5,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
  * statements use these words and null, where the environment is unknown: a key of the default source shows it by its
  * api_key, so a retired key without one has no known environment. Keys of other sources are always live.
  *
- * Tables store it in two other forms. Only this file converts them:
+ * Tables store it in two other forms. This file converts them, and landing/parts-sql.ts where it writes a request:
  *
  *   requests.sandbox, generations.sandbox   of the request, as true, false, or null where it is unknown: stored by
  *                                           tracking, by a hint that made the row, or by the provider's result

@@ -29,7 +29,7 @@ import { requests } from './schema.ts'
  *   a hint that an ended job may have ended         -                         asked for                 ends
  *   a webhook without a signature names it          -                         asked for                 -
  *   a caller waits for its progress                 -                         now                       -
- *   it is tracked again                             now if its key changed    -                         ends
+ *   it is tracked again                             now if rekeyed            -                         ends
  *   its incomplete result is replayed               now                       -                         -
  *
  * The times of a claimed poll stay due, so the poll of a process that died is made again. Where an event ends the lease

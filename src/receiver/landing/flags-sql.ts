@@ -45,8 +45,8 @@ const replayed = sql`
         and outcome not in ('raced', ${parking})`
 
 /**
- * Where the report is of another environment than the request or its result had: deliveries signed in the old one are flagged, those of the new one are
- * parked no longer.
+ * Where the report is of another environment than the request or its result had: deliveries signed in the old one are
+ * flagged, those of the new one are parked no longer.
  */
 const otherEnvironment = sql`
       select d.id, case when d.environment <> outcomes.environment then 'key_mismatch' end as adds, false, null,

@@ -51,7 +51,8 @@ export const judged = (reports: readonly JudgedReport[], where: SQL = sql`true`)
         completed_at timestamp with time zone, cost numeric, environment text, via text,
         delivery_id uuid, claims integer, webhook_first_id uuid, webhook_last_id uuid, flags jsonb, media jsonb,
         ruling text, changes_environment boolean, key_name text, key_source text, request_environment text,
-        result_environment text, source text, is_polled_now boolean, next_poll_at timestamp with time zone, version text)
+        result_environment text, source text, is_polled_now boolean, next_poll_at timestamp with time zone,
+        version text)
       where ${where} limit ${atMost(reports.length)}`
 
 const writtenColumns = sql`request_id, source_name, external_id, status, model, output, media_complete, error_code,
@@ -65,7 +66,8 @@ const writtenColumns = sql`request_id, source_name, external_id, status, model, 
 export const written = (now: SQL, from: SQL = sql`judged`) => sql`
       insert into mediadock.requests as r (${writtenColumns}, sandbox, signed_sandbox, confirmed_at, next_poll_at,
         tracked_at, landed_at)
-      select ${writtenColumns}, request_environment = 'sandbox', result_environment = 'sandbox', case when via = 'poll' then ${now} end,
+      select ${writtenColumns}, request_environment = 'sandbox', result_environment = 'sandbox',
+        case when via = 'poll' then ${now} end,
         case when is_polled_now then ${now} else next_poll_at end, ${now}, ${now}
       from ${from} where ruling = 'landed' order by request_id
       on conflict (request_id) do update set

@@ -33,7 +33,11 @@ export type RequestRow = {
 /** What the rules demand for a report. Landing may end in more ways: see LandingOutcome (land-reports.ts). */
 export type Ruling = 'landed' | 'no_effect' | 'contradiction' | 'key_mismatch' | 'source_mismatch'
 
-/** The ruling, and the values of the row that is written if the ruling is `landed`. */
+/**
+ * The ruling, and the values of the row that is written if the ruling is `landed`. `written` of parts-sql.ts and
+ * afterLanding() of poll-schedule.ts complete the row. `changes_environment` also decides flags of other deliveries
+ * (flags-sql.ts), and `key_source` which keys a poll tries (poll-claims.ts) and what tracking may correct (tracking.ts).
+ */
 export type Verdict = {
   ruling: Ruling
   /** The report is of another environment than the request or its result had. */

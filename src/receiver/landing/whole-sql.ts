@@ -22,7 +22,7 @@ import type { JudgedReport, WriteAt } from './request-rows.ts'
  *
  *   locked         the versions of the rows of the requests. Locked rows are read in their newest version
  *   media_removed  the media that a written request no longer has
- *   new_versions    a new version of each unconfirmed row that is only judged
+ *   new_versions   a new version of each unconfirmed row that is only judged
  *   discarded      the deliveries that are deleted
  *   flag_changes   what each rule changes in a delivery: flags, and whether it is parked (flags-sql.ts)
  *   flagged        writes these changes
@@ -98,8 +98,8 @@ const unchanged = sql`(select judged.* from ${judgedAndLocked}
 
 /**
  * SQL condition: the result of a poll changed nothing for readers, who have the same end, complete, with its cost, its
- * key and environment, by which they filter, and its output, which has the media. The view still shows the row before this statement. The provider's words for an
- * error, its times and the name of the model are no change for readers.
+ * key and environment, by which they filter, and its output, which has the media. The view still shows the row before
+ * this statement. The provider's words for an error, its times and the name of the model are no change for readers.
  */
 const readersHaveIt = sql`(
             select (shown.status, shown.media_complete, shown.cost, shown.key_name, shown.sandbox, shown.output)
@@ -108,8 +108,8 @@ const readersHaveIt = sql`(
             from mediadock.results shown where shown.request_id = judged.request_id limit 1)`
 
 /**
- * SQL condition: the delivery has been flagged for its key before. A replay closes it once its request is confirmed,
- * since no webhook changes that result.
+ * SQL condition: the delivery has been flagged for its key before, by an earlier try or by the landing of the confirmed
+ * result. It is not parked then, since no webhook changes that result.
  */
 const wasMismatch = sql`(
             select 'key_mismatch' = any(d.flags) from mediadock.deliveries d
