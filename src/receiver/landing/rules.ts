@@ -30,7 +30,7 @@ export type RequestRow = {
   is_poll_due: boolean
 }
 
-/** What the rules demand for a report. Landing may end in more ways: see LandingOutcome (land-reports.ts). */
+/** The outcome of a report by the rules. LandingOutcome (land-reports.ts) lists others that a landing may have. */
 export type Ruling = 'landed' | 'no_effect' | 'contradiction' | 'key_mismatch' | 'source_mismatch'
 
 /**
