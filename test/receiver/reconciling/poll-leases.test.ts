@@ -96,6 +96,16 @@ describe('the lease of a poll', () => {
     expect(await asked()).toBe(true)
   })
 
+  it('is made again after a landing that it met, since it may have got no answer', async () => {
+    await database.sql`update mediadock.requests set key_source = 'tracked', sandbox = false`
+    const [underWay] = await claim(0)
+    const report = reportOf({ request_id: requestId, status: 'CANCELED' })
+    const origin = { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' } as const
+    await landOne(deps.db, reportToLand(report, origin, undefined), { now: deps.time(), keys: deps.keys })
+    await reschedule(deps, underWay!, 'unreachable')
+    expect(await claim(1)).toHaveLength(1)
+  })
+
   it('does not hold a connection while another transaction has locked the request, which is polled again', async () => {
     const [locked] = await claim(0)
     await database.sql.begin(async (tx) => {
