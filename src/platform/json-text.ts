@@ -34,7 +34,7 @@ function indented(json: string): Formatted {
     pieces.push(piece)
     length += piece.length
   }
-  for (const token of tokensOf(json)) {
+  for (const [token] of json.matchAll(tokens)) {
     const closes = token === '}' || token === ']'
     if (closes) depth -= 1
     const opened = last === '{' || last === '['
@@ -48,25 +48,8 @@ function indented(json: string): Formatted {
   return { text: pieces.join(''), cut: false }
 }
 
-const space = /\s/
-const punctuation = '{}[],:'
-
-/** The tokens of a JSON text without white space: punctuation, strings, and other values. */
-function* tokensOf(json: string): Generator<string> {
-  let at = 0
-  while (at < json.length) {
-    const begin = at
-    const first = json.charAt(at)
-    at += 1
-    if (first === '"') {
-      while (at < json.length && json.charAt(at) !== '"') at += json.charAt(at) === '\\' ? 2 : 1
-      at += 1
-    } else if (!punctuation.includes(first) && !space.test(first)) {
-      while (at < json.length && !`${punctuation}"`.includes(json.charAt(at)) && !space.test(json.charAt(at))) at += 1
-    }
-    if (!space.test(first)) yield json.slice(begin, at)
-  }
-}
+/** A token of a JSON text: a string, punctuation, or another value. */
+const tokens = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s{}[\],:"]+/g
 
 /** Formats JSON if possible, else returns it unchanged. Returns at most `shownCharacters`. */
 export function formatOrCut(json: string): string {
