@@ -1,13 +1,16 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** Limits a role's parallel work, which may continue after the round that began it. */
-export function createParallelWork(limit: number) {
+/** Limits a role's parallel work, which may continue after the round that began it. `onEnd` is called after each. */
+export function createParallelWork(limit: number, onEnd = () => {}) {
   const underWay = new Set<Promise<unknown>>()
   return {
     /** How much more may begin now. */
     free: () => limit - underWay.size,
     begin: (work: Promise<unknown>, onError: (error: unknown) => void) => {
-      const ended = work.catch(onError).finally(() => underWay.delete(ended))
+      const ended = work.catch(onError).finally(() => {
+        underWay.delete(ended)
+        onEnd()
+      })
       underWay.add(ended)
     },
     /** Waits until one piece of work has ended, at most a second. */

@@ -1,3 +1,4 @@
+import { createParallelWork } from '../../platform/parallel-work.ts'
 import { environments, type Environment } from '../domain/schema.ts'
 import { type JobDeps, runJob } from './job.ts'
 import { claimRequests } from './requests.ts'
@@ -11,12 +12,12 @@ type WorkerDeps = JobDeps & {
 
 /** Runs the queue (spec, States). Any number of processes can share it. */
 export function createQueueWorker(deps: WorkerDeps, cut: AbortSignal) {
-  const running = { live: new Set<Promise<void>>(), sandbox: new Set<Promise<void>>() }
+  const { slots, onFree } = deps
+  const running = { live: createParallelWork(slots.live, onFree), sandbox: createParallelWork(slots.sandbox, onFree) }
   const restsUntilMs = { live: 0, sandbox: 0 }
 
   const fill = async (environment: Environment): Promise<void> => {
-    const jobs = running[environment]
-    const limit = deps.slots[environment] - jobs.size
+    const limit = running[environment].free()
     if (limit <= 0 || performance.now() < restsUntilMs[environment]) return
     // Pause before the next check of an empty queue, which other processes fill too. Shorter than the loop's pause.
     restsUntilMs[environment] = performance.now() + 300
@@ -24,18 +25,12 @@ export function createQueueWorker(deps: WorkerDeps, cut: AbortSignal) {
     const claimed = await claimRequests(deps.db, { environment, limit, leaseSeconds, now: time() })
     if (claimed.length === limit) restsUntilMs[environment] = 0
     for (const request of claimed) {
-      const job = runJob(deps, request, cut)
-        .catch((error: unknown) =>
-          deps.logger.error(
-            { err: error, request_id: request.id },
-            'the end of a generation was not recorded, its lease will end',
-          ),
-        )
-        .finally(() => {
-          jobs.delete(job)
-          deps.onFree()
-        })
-      jobs.add(job)
+      running[environment].begin(runJob(deps, request, cut), (error) =>
+        deps.logger.error(
+          { err: error, request_id: request.id },
+          'the end of a generation was not recorded, its lease will end',
+        ),
+      )
     }
   }
   return {
@@ -49,6 +44,6 @@ export function createQueueWorker(deps: WorkerDeps, cut: AbortSignal) {
       return { more: false }
     },
     /** Resolves when no job is running. */
-    drain: async () => void (await Promise.all([...running.live, ...running.sandbox])),
+    drain: async () => void (await Promise.all([running.live.idle(), running.sandbox.idle()])),
   }
 }
