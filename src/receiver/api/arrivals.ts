@@ -1,7 +1,5 @@
-import type { Request, Response } from 'express'
+import type { Request } from 'express'
 import { z } from 'zod'
-import type { Logger } from '../../platform/logger.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
 import { verifyQuarantine } from '../on-call/verify-quarantine.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { arrivalSchema, listArrivals, type TailedArrival, followArrivals, fromNow } from '../queries/arrivals.ts'
@@ -14,7 +12,7 @@ import {
 } from '../queries/filters.ts'
 import { pageSchema, decodeCursor, type Place } from '../queries/page.ts'
 import { listQuarantine, quarantinedSchema } from '../queries/quarantine.ts'
-import { createEventStreams } from './event-stream.ts'
+import { createEventStreams, type Send } from './event-stream.ts'
 import { auditedCall, type Operation } from './operation.ts'
 import { filtered, onePage } from './reads.ts'
 
@@ -23,7 +21,7 @@ const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: 
 /** The calls for the log of HTTP arrivals and for the quarantine. */
 export function arrivalOperations(deps: ReceiverDeps): Operation[] {
   const { keys } = deps
-  const tail = createArrivalTail(deps)
+  const stream = createEventStreams({ max: 20, what: 'tails', ...deps })
   const list: Operation = {
     method: 'get',
     path: '/arrivals',
@@ -37,7 +35,8 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
     errors: ['invalid_filter', 'too_many_waiting'],
     answer: async (req, res) => {
       const { limit, cursor, ...filters } = parseFilters(arrivalListSchema, req.query)
-      if (req.accepts(['json', 'text/event-stream']) === 'text/event-stream') return tail(req, res, filters)
+      if (req.accepts(['json', 'text/event-stream']) === 'text/event-stream')
+        return stream(res, sendArrivals(deps, filters, resumeAt(req, deps.clock())))
       return res.json(await listArrivals(deps.db, { ...filters, limit, cursor }))
     },
   }
@@ -64,19 +63,13 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
   return [list, quarantine, verify]
 }
 
-export type ArrivalTailDeps = { db: Database; clock: () => Date; logger: Logger; signal: AbortSignal }
-
-/** Streams arrivals as they are logged, as server-sent events, until the client disconnects or the process stops. */
-export function createArrivalTail(deps: ArrivalTailDeps) {
-  const stream = createEventStreams({ max: 20, what: 'tails', ...deps })
-  return (req: Request, res: Response, filters: ArrivalFilters): Promise<void> => {
-    const after = resumeAt(req, deps.clock())
-    return stream(res, async (write, closed) => {
-      for await (const { fresh, isCut } of followArrivals(deps, { filters, after, closed })) {
-        if (fresh.length > 0) await write(fresh.map(toEvent).join(''))
-        if (isCut) await write(': not all arrivals are shown: more came than fit\n\n')
-      }
-    })
+/** Sends arrivals as they are logged. */
+function sendArrivals(deps: ReceiverDeps, filters: ArrivalFilters, after: Place): Send {
+  return async (write, closed) => {
+    for await (const { fresh, isCut } of followArrivals(deps, { filters, after, closed })) {
+      if (fresh.length > 0) await write(fresh.map(toEvent).join(''))
+      if (isCut) await write(': not all arrivals are shown: more came than fit\n\n')
+    }
   }
 }
 

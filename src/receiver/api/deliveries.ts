@@ -21,7 +21,7 @@ import {
   type Operation,
   readBody,
 } from './operation.ts'
-import { filtered, oneById, onePage } from './reads.ts'
+import { filtered, onePage, shown } from './reads.ts'
 
 /** The limit of one call, so that no call takes hours. The caller continues with `next_cursor`. */
 const maxReplays = 1000
@@ -61,11 +61,13 @@ export function deliveryOperations(deps: ReceiverDeps): Operation[] {
     answer: onePage(deliverySchema),
     read: (wanted) => listDeliveries(deps.db, wanted),
   })
-  const show = oneById('/deliveries/{id}', {
+  const show = shown('/deliveries/{id}', {
     operationId: 'showDelivery',
     summary: 'One delivery with headers, raw body, verification and attempts',
+    requestParams: { path: idPathSchema },
     answer: { description: 'The delivery', schema: deliveryDetailSchema },
-    read: (id) => findDelivery(deps.db, id),
+    errors: ['not_found'],
+    read: (req) => findDelivery(deps.db, uuidParam(req, 'id')),
   })
   // The fixed path comes first: otherwise the router would take it for an id.
   return [list, replayFiltered(deps), show, replayOne(deps)]

@@ -38,7 +38,7 @@ export function boundCalls(max: number, what: string) {
 }
 
 /** Writes to the stream. `closed` aborts when the client disconnects or the process stops. */
-type Send = (write: (text: string) => Promise<void>, closed: AbortSignal) => Promise<void>
+export type Send = (write: (text: string) => Promise<void>, closed: AbortSignal) => Promise<void>
 
 type StreamsOptions = { max: number; what: string; logger: Logger; signal: AbortSignal }
 

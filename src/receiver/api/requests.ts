@@ -18,7 +18,7 @@ import {
   type Operation,
   readBody,
 } from './operation.ts'
-import { filtered, oneById, onePage } from './reads.ts'
+import { filtered, onePage, shown } from './reads.ts'
 import { trackBodySchema, tracked, trackRequest } from './track.ts'
 
 const { request_id, model, key_name, metadata } = exampleValues
@@ -80,11 +80,13 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     answer: onePage(requestSchema),
     read: (wanted) => listRequests(deps.db, wanted, overdue()),
   })
-  const show = oneById('/requests/{id}', {
+  const show = shown('/requests/{id}', {
     operationId: 'showRequest',
     summary: 'One request with its deliveries, arrivals, polls and media as one timeline',
+    requestParams: { path: idPathSchema },
     answer: { description: 'The request', schema: requestDetailSchema },
-    read: (id) => readRequest(db, id, overdue()),
+    errors: ['not_found'],
+    read: (req) => readRequest(db, uuidParam(req, 'id'), overdue()),
   })
   const reconcile: Operation = {
     method: 'post',

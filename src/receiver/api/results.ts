@@ -1,13 +1,11 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Response } from 'express'
 import { z } from 'zod'
-import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
 import type { Media } from '../queries/request-detail.ts'
 import { findResult, findResultWithMedia, resultRowSchema, terminalOf, type ResultRow } from '../queries/results.ts'
-import { createEventStreams } from './event-stream.ts'
+import { createEventStreams, type Send } from './event-stream.ts'
 import type { FeedWatch } from './feed-watch.ts'
 import { gone, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
 import { createWaiters } from './waiters.ts'
@@ -18,7 +16,7 @@ const querySchema = waitSchemaFor('Seconds to wait for a terminal state.')
 export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
   const { db, logger, signal, awaited } = deps
   const untilOver = createWaiters({ watch, overOf: (ids) => terminalOf(db, ids), logger, signal })
-  const stream = createResultEvents({ db, logger, signal })
+  const stream = createEventStreams({ max: 100, what: 'streams of results', logger, signal })
   const events: Operation = {
     method: 'get',
     path: '/results/{request_id}/events',
@@ -34,7 +32,7 @@ export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operatio
       const requestId = uuidParam(req, 'request_id')
       const { result, media } = await findResultWithMedia(db, requestId)
       if (result === null) throw unknown(req)
-      await stream(res, { result, media }).finally(awaited.add(requestId))
+      await stream(res, sendEvents(db, { result, media })).finally(awaited.add(requestId))
     },
   }
   return [
@@ -64,31 +62,27 @@ export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operatio
   ]
 }
 
-export type ResultEventsDeps = { db: Database; logger: Logger; signal: AbortSignal }
-
 type Known = { result: ResultRow; media: Media[] }
 type Event = { name: 'queued' | 'progress' | 'first_media' | 'complete' | 'failed'; data: object }
 
 /**
- * Streams the states of one request as server-sent events until it has ended: `queued` and `progress` at each change,
- * `first_media` with the first link, then `complete` or `failed`. A reconnected client gets the present state.
+ * Sends the states of one request until it has ended: `queued` and `progress` at each change, `first_media` with the
+ * first link, then `complete` or `failed`. A reconnected client gets the present state.
  */
-export function createResultEvents({ db, logger, signal }: ResultEventsDeps) {
-  const stream = createEventStreams({ max: 100, what: 'streams of results', logger, signal })
-  return (res: Response, first: Known): Promise<void> =>
-    stream(res, async (write, closed) => {
-      const sent = new Map<string, string>()
-      for (let known = first; !closed.aborted;) {
-        const events = eventsOf(known)
-        for (const event of events) if (isNew(sent, event)) await write(textOf(event))
-        if (events.some(({ name }) => name === 'complete' || name === 'failed')) break
-        // Progress is not part of the feed, so each stream reads its own row.
-        await delay(1000, undefined, { signal: closed })
-        const { result, media } = await findResultWithMedia(db, first.result.request_id)
-        if (result === null) break
-        known = { result, media }
-      }
-    })
+function sendEvents(db: Database, first: Known): Send {
+  return async (write, closed) => {
+    const sent = new Map<string, string>()
+    for (let known = first; !closed.aborted;) {
+      const events = eventsOf(known)
+      for (const event of events) if (isNew(sent, event)) await write(textOf(event))
+      if (events.some(({ name }) => name === 'complete' || name === 'failed')) break
+      // Progress is not part of the feed, so each stream reads its own row.
+      await delay(1000, undefined, { signal: closed })
+      const { result, media } = await findResultWithMedia(db, first.result.request_id)
+      if (result === null) break
+      known = { result, media }
+    }
+  }
 }
 
 /** Returns the events that describe the present state of the request, in order. */
