@@ -191,14 +191,14 @@ export function jsonBody(schema: z.ZodType, example: object, { required = true }
 export const idPathSchema = z.object({ id: z.guid() })
 
 type AuditedCall<T> = Pick<AuditedAction, 'action' | 'target'> & {
-  via?: 'api' | 'console'
   detailOf: (result: T) => Detail | undefined
   work: () => Promise<T>
 }
 
 /** Does the work of a call of the API, or of the console, and records the caller in the audit log. */
 export function auditedCall<T>(deps: AuditDeps, req: Request, { work, ...action }: AuditedCall<T>): Promise<T> {
-  return audited(deps, { via: 'api', actor: actorOf(req), ...action }, work)
+  const via = req.baseUrl === '/api' ? 'api' : 'console'
+  return audited(deps, { via, actor: actorOf(req), ...action }, work)
 }
 
 /**

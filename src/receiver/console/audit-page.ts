@@ -5,7 +5,7 @@ import { type Markup, linkTo, type Query, moment } from '../../platform/pages/pa
 import { auditChannels } from '../../platform/pages/tables.ts'
 import { auditListSchema, listAudit, type AuditEntry } from '../queries/audit.ts'
 import { listTable, sendList } from './parts/list-view.ts'
-import { badge, foreign, linkWith, queryOf, without } from './parts/parts.ts'
+import { badge, foreign, linkWith, queryOf, textOf, without } from './parts/parts.ts'
 import type { ConsoleDeps } from './parts/shell.ts'
 
 const path = '/audit'
@@ -66,8 +66,4 @@ function resultOf(detail: AuditEntry['detail']): Markup {
   const { error, ...counts } = detail ?? {}
   const text = Object.entries(counts).map(([name, value]) => `${name} ${textOf(value)}`)
   return html`${error === undefined ? '' : html`${badge('failed', 'bad')} ${foreign(textOf(error), 300)} `}${foreign(text.join(', '), 300)}`
-}
-
-function textOf(value: unknown): string {
-  return typeof value === 'string' ? value : JSON.stringify(value)
 }

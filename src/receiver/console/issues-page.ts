@@ -64,7 +64,6 @@ export function issuesRoutes(console: ConsoleDeps): Router {
       if (!id.success) throw unknown(req)
       const hours = Number(parseFilters(hoursSchema, fieldsOf(req)).hours)
       const muted = await auditedCall(console, req, {
-        via: 'console',
         action: 'mute_issue',
         target: id.data,
         detailOf: (done) => done && { cause: done.cause, hours },

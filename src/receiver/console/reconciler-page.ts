@@ -41,7 +41,6 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
   })
   router.post('/reconciler/run', async (req, res) => {
     const ended = auditedCall(console, req, {
-      via: 'console',
       action: 'reconcile_run',
       detailOf: ({ run }) => run,
       work: background.reconcileNow,

@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
 import { type Markup, action, moment, table, time, type Row, type Tone } from '../../platform/pages/parts.ts'
-import { badge, card, duration, foreign, number } from '../console/parts/parts.ts'
+import { badge, card, duration, foreign, number, textOf } from '../console/parts/parts.ts'
 import { feedStatusNames } from '../domain/feed-schema.ts'
 import { maxCounted } from '../domain/limits.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
@@ -45,9 +45,7 @@ function subscriptionRow(one: Subscription, now: Date): Row {
 }
 
 function filterShown(filter: FeedFilter): Markup {
-  const members = Object.entries(filter).map(
-    ([name, value]) => `${name} ${typeof value === 'string' ? value : JSON.stringify(value)}`,
-  )
+  const members = Object.entries(filter).map(([name, value]) => `${name} ${textOf(value)}`)
   return members.length === 0 ? html`` : html`<div class="soft">only ${foreign(members.join(', '), 160)}</div>`
 }
 

@@ -78,7 +78,7 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
     answer: async (req, res) => {
       const wanted = await readBody(req, res, newSubscriptionSchema)
       const work = () => addSubscription(db, wanted, settings)
-      res.status(201).json(await auditedAct(deps, req, { via: 'api', word: 'add', name: wanted.name, work }))
+      res.status(201).json(await auditedAct(deps, req, { word: 'add', name: wanted.name, work }))
     },
   }
   return [
@@ -109,7 +109,7 @@ function act(deps: ReceiverDeps, word: ActName): Operation {
       const { from } = await readBody(req, res, body)
       const options = { actor: actorOf(req), from, now: deps.clock(), signal: gone(res) }
       const work = async () => subscriptionActs[word](deps, name, options)
-      res.json({ name, ...(await auditedAct<object>(deps, req, { via: 'api', word, name, work })) })
+      res.json({ name, ...(await auditedAct<object>(deps, req, { word, name, work })) })
     },
   }
 }
@@ -121,16 +121,14 @@ export function nameIn(req: Request): string {
   return name.data
 }
 
-type AuditedAct<T> = { via: 'api' | 'console'; word: string; name: string; work: () => Promise<T | undefined> }
-
 /** Does an act and records it in the audit log. An unknown subscription is a 404. */
 export async function auditedAct<T extends object>(
   deps: AuditDeps,
   req: Request,
-  { via, word, name: target, work }: AuditedAct<T>,
+  { word, name: target, work }: { word: string; name: string; work: () => Promise<T | undefined> },
 ): Promise<T> {
   const detailOf = (result: T | undefined) => result && auditedPart({ ...result })
-  const done = await auditedCall(deps, req, { via, action: `subscription_${word}`, target, detailOf, work })
+  const done = await auditedCall(deps, req, { action: `subscription_${word}`, target, detailOf, work })
   if (done === undefined) throw unknown(req)
   return done
 }

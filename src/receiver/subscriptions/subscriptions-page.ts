@@ -56,10 +56,7 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       const { retry_hours, ...filter } = parseFilters(addSchema, fields)
       const wanted = parseFilters(newSubscriptionSchema, { name, url, from, retry_hours, filter: toFeedFilter(filter) })
       const work = () => addSubscription(db, wanted, settings)
-      await show(
-        res,
-        secretShown(await auditedAct(console, req, { via: 'console', word: 'add', name: wanted.name, work })),
-      )
+      await show(res, secretShown(await auditedAct(console, req, { word: 'add', name: wanted.name, work })))
     })
     .get('/subscriptions/:name/roll', (req, res) =>
       ask(req, res, ({ name }) => ({
@@ -88,7 +85,7 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       const { from } = parseFilters(resumeSchema, fieldsOf(req))
       const options = { actor: actorOf(req), from, now: clock(), signal: gone(res) }
       const work = () => subscriptionActs[act](console, name, options)
-      const done = await auditedAct<Done>(console, req, { via: 'console', word: act, name, work })
+      const done = await auditedAct<Done>(console, req, { word: act, name, work })
       if ('secret' in done) return show(res, secretShown({ name, ...done }))
       if ('ok' in done) return show(res, tested(name, done))
       res.redirect(303, path)

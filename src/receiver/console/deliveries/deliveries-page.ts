@@ -2,7 +2,7 @@ import { Router, type Response } from 'express'
 import { html } from 'hono/html'
 import { type Markup, linkTo, type Field, type Query, tabs } from '../../../platform/pages/parts.ts'
 import { arrivalOutcomes } from '../../domain/arrivals-schema.ts'
-import { parkReasons, refusalReasons, wordsOf } from '../../on-call/cause-words.ts'
+import { parkReasons, refusalReasons } from '../../on-call/cause-words.ts'
 import { listArrivals } from '../../queries/arrivals.ts'
 import { readParkedCauses } from '../../queries/causes.ts'
 import { readWithin } from '../../queries/deadline.ts'
@@ -17,7 +17,7 @@ import {
 } from '../../queries/filters.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
 import { causeCard } from '../parts/cause.ts'
-import { keyField, sourceFields, webhookIdField } from '../parts/filter-bar.ts'
+import { causeField, keyFields, webhookIdField } from '../parts/filter-bar.ts'
 import { listTable, type ListColumn, looks, sendList } from '../parts/list-view.ts'
 import { queryOf, without } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
@@ -48,15 +48,8 @@ async function sendDeliveries(console: ConsoleDeps, res: Response, query: Query)
     webhookIdField,
     { name: 'state', label: 'State', options: deliveryStates },
     { name: 'outcome', label: 'Outcome', options: deliveryOutcomes },
-    keyField(console.keys()),
-    ...sourceFields(console.keys()),
-    {
-      name: 'reason',
-      label: 'Parked because',
-      options: parkReasons,
-      wordsOf: (cause) => wordsOf(cause).title,
-      more: true,
-    },
+    ...keyFields(console.keys()),
+    causeField('Parked because', parkReasons, true),
     { name: 'flag', label: 'Flag', options: deliveryFlags, more: true },
     { name: 'model', label: 'Model', more: true },
     { name: 'min_arrivals', label: 'Arrived at least (times)', more: true },
@@ -99,14 +92,8 @@ async function sendArrivals(console: ConsoleDeps, res: Response, query: Query): 
     fields: [
       webhookIdField,
       { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },
-      {
-        name: 'reason',
-        label: 'Cause',
-        options: [...refusalReasons, ...parkReasons],
-        wordsOf: (cause) => wordsOf(cause).title,
-      },
-      keyField(console.keys()),
-      ...sourceFields(console.keys()),
+      causeField('Cause', [...refusalReasons, ...parkReasons]),
+      ...keyFields(console.keys()),
       { name: 'state', label: "Delivery's state", options: deliveryStates, more: true },
       ...measures,
       requestIdField,

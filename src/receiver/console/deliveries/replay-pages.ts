@@ -16,23 +16,17 @@ import {
   table,
   time,
 } from '../../../platform/pages/parts.ts'
+import type { Database } from '../../../platform/postgres/postgres.ts'
 import { auditedCall, gone } from '../../api/operation.ts'
 import { namedItems } from '../../domain/page-limits.ts'
+import { replayMany, type ReplayedMany } from '../../on-call/replay-many.ts'
 import { findReplay, listReplays, requeueMany, type ManyReplayed, type ReplayProgress } from '../../on-call/replays.ts'
 import { countDeliveries } from '../../queries/deliveries.ts'
 import { deliveryFiltersSchema, InvalidFilterError, parseFilters, type DeliveryFilters } from '../../queries/filters.ts'
 import { filtersAsTarget } from '../../upkeep/audit.ts'
-import { badge, foreign, notice, number, problem, shortId, queryOf, without } from '../parts/parts.ts'
+import { badge, foreign, notice, number, problem, shortId, queryOf } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
-import {
-  failuresView,
-  isAllRefused,
-  mayTryByItself,
-  previewView,
-  tryForm,
-  trySample,
-  type Preview,
-} from './replay-preview.ts'
+import { failuresView, mayTryByItself, previewView, tryForm } from './replay-preview.ts'
 
 export function replayRoutes(console: ConsoleDeps): Router {
   const { db, signal, wake } = console
@@ -41,28 +35,22 @@ export function replayRoutes(console: ConsoleDeps): Router {
   const router = Router()
 
   router.get('/deliveries/replay', async (req, res) => {
-    const query = chosenBy(req)
-    const filters = filtersOf(query)
-    const count = await countDeliveries(db, filters)
-    const what = tryForm(query, { byItself: mayTryByItself(req) })
-    sendReplayPage(res, questionCard({ query, count, what }))
+    const chosen = await choose(db, chosenBy(req))
+    sendReplayPage(res, questionCard(chosen, tryForm(chosen.query, { byItself: mayTryByItself(req) })))
   })
   // A dry run locks rows for a moment, so a link must not start one.
   router.post('/deliveries/replay/preview', readForm, async (req, res) => {
-    const query = without(fieldsOf(req))
-    const filters = filtersOf(query)
-    const count = await countDeliveries(db, filters)
-    const preview = { count, sample: await trySample(console, filters, AbortSignal.any([signal, gone(res)])) }
-    const card = questionCard({ query, count, what: previewView(preview), preview })
+    const chosen = await choose(db, fieldsOf(req))
+    // Few, because a dry run locks rows.
+    const few = { filters: chosen.filters, limit: 20, dryRun: true, signal: AbortSignal.any([signal, gone(res)]) }
+    const sample = await replayMany(console.landingDeps, few)
+    const card = questionCard(chosen, previewView(chosen.count, sample), sample)
     if (req.get('hx-request') !== undefined) return sendPage(res, card)
     return sendReplayPage(res, card)
   })
   router.post('/deliveries/replay', readForm, async (req, res) => {
-    const query = without(fieldsOf(req))
-    const filters = filtersOf(query)
-    const count = await countDeliveries(db, filters)
+    const { query, filters, count } = await choose(db, fieldsOf(req))
     const { id } = await auditedCall(console, req, {
-      via: 'console',
       action: count === 1 ? 'replay' : 'replay_many',
       target: filtersAsTarget(query),
       detailOf: (done) => done,
@@ -94,27 +82,28 @@ function chosenBy(req: Request): Record<string, string> {
   return { ids: Array.isArray(selected) ? selected.map(String).join(',') : id }
 }
 
-function filtersOf(query: Query): DeliveryFilters {
+type Chosen = { query: Record<string, string>; filters: DeliveryFilters; count: number }
+
+async function choose(db: Database, query: Record<string, string>): Promise<Chosen> {
   const filters = parseFilters(deliveryFiltersSchema, query)
   const message = 'needs a selection or a filter: go back, and select deliveries or filter them'
   if (Object.keys(filters).length === 0) throw new InvalidFilterError('filter', message)
-  return filters
+  return { query, filters, count: await countDeliveries(db, filters) }
 }
 
-type ReplayQuestion = { query: Query; count: number; what: Markup; preview?: Preview }
-
 /** The button appears with the result of the dry run, below it. */
-function questionCard({ query, count, what, preview }: ReplayQuestion): Markup {
+function questionCard({ query, count }: Chosen, what: Markup, sample?: ReplayedMany): Markup {
   const body = html`${chosen(query, count)} ${whatWouldBe(count, what)}`
   const title = count === 1 ? 'Replay one delivery?' : `Replay ${number(count)} deliveries?`
-  const confirm = count === 0 || preview === undefined ? undefined : confirmAction(query, count, preview)
+  const confirm = count === 0 || sample === undefined ? undefined : confirmAction(query, count, sample)
   return confirmation({ title, what: body, confirm, back: backTo(query) })
 }
 
-function confirmAction(query: Query, count: number, preview: Preview): Action {
+function confirmAction(query: Query, count: number, { failed, replayed }: ReplayedMany): Action {
   const label = count === 1 ? 'Replay it' : `Replay ${number(count)}`
   const common = { path: '/deliveries/replay', fields: query, key: 'replay' }
-  return isAllRefused(preview) ? { ...common, label: `${label} anyway`, tone: 'quiet' } : { ...common, label }
+  const isAllRefused = failed.length > 0 && replayed === 0
+  return isAllRefused ? { ...common, label: `${label} anyway`, tone: 'quiet' } : { ...common, label }
 }
 
 function whatWouldBe(count: number, what: Markup): Markup {

@@ -3,19 +3,8 @@ import { html } from 'hono/html'
 import { type Markup, type Query, hiddenFields } from '../../../platform/pages/parts.ts'
 import { namedItems, shownMediaItems } from '../../domain/page-limits.ts'
 import type { Change } from '../../landing/replay.ts'
-import { groupFailures, replayMany, type Failures, type ReplayedMany } from '../../on-call/replay-many.ts'
-import type { DeliveryFilters } from '../../queries/filters.ts'
-import { foreign, number, problem, shortId, badge } from '../parts/parts.ts'
-import type { ConsoleDeps } from '../parts/shell.ts'
-
-/** Returns what a replay of the newest 20 of these deliveries would change: few, because a dry run locks rows. */
-export function trySample(
-  { landingDeps }: ConsoleDeps,
-  filters: DeliveryFilters,
-  signal: AbortSignal,
-): Promise<ReplayedMany> {
-  return replayMany(landingDeps, { filters, dryRun: true, limit: 20, signal })
-}
+import { groupFailures, type Failures, type ReplayedMany } from '../../on-call/replay-many.ts'
+import { foreign, number, problem, shortId, badge, textOf } from '../parts/parts.ts'
 
 /**
  * True if the page may start the dry run without a press: only if the request came from this console or from a typed
@@ -35,14 +24,8 @@ export function tryForm(query: Query, { byItself }: { byItself: boolean }): Mark
   </form>`
 }
 
-export type Preview = {
-  count: number
-  sample: ReplayedMany
-}
-
 /** The result of the dry run in one sentence, then the changes, and why some deliveries are refused. */
-export function previewView({ count, sample }: Preview): Markup {
-  const { changes, failed, replayed } = sample
+export function previewView(count: number, { changes, failed, replayed }: ReplayedMany): Markup {
   const all = replayed + failed.length
   const lead = count > all ? `A dry run of the newest ${number(all)} of them:` : 'A dry run:'
   const change = `${number(changes.length)} would change what is stored`
@@ -57,11 +40,6 @@ export function previewView({ count, sample }: Preview): Markup {
     ${failed.length > 0 ? problem(refused) : html`<p>${lead} ${changed}</p>`}
     ${failuresView(groupFailures(failed))} ${changesView(changes)}
   </div>`
-}
-
-/** True where every delivery of the dry run would be refused. */
-export function isAllRefused({ sample: { failed, replayed } }: Preview): boolean {
-  return failed.length > 0 && replayed === 0
 }
 
 export function failuresView(failures: readonly Failures[]): Markup {
@@ -79,10 +57,10 @@ function failureItem({ message, count, delivery_ids }: Failures): Markup {
 type Values = Readonly<Record<string, unknown>>
 
 /** One row before and after, with only the columns that differ. A new or deleted row shows all. */
-export function rowDiff(name: string, before: object | null, after: object | null): Markup {
+function rowDiff(name: string, before: object | null, after: object | null): Markup {
   const [old, fresh]: [Values, Values] = [{ ...before }, { ...after }]
   const names = [...new Set([...Object.keys(old), ...Object.keys(fresh)])]
-  const differing = names.filter((column) => text(old[column]) !== text(fresh[column]))
+  const differing = names.filter((column) => textOf(old[column] ?? '') !== textOf(fresh[column] ?? ''))
   const same = names.length - differing.length
   return html`<div class="scroll" tabindex="0" role="group" aria-label="${name}, before and after"><table class="diff">
     <caption>${name} ${before === null ? badge('new', 'good') : after === null ? badge('removed', 'bad') : ''}</caption>
@@ -95,7 +73,7 @@ export function rowDiff(name: string, before: object | null, after: object | nul
 }
 
 /** The rows that landings write, by request. More than three requests are folded. */
-export function changesView(changes: readonly Change[]): Markup {
+function changesView(changes: readonly Change[]): Markup {
   return html`${changes.map((change) =>
     changes.length <= 3
       ? html`<article class="change"><h3>${summary(change)}</h3>${details(change)}</article>`
@@ -125,12 +103,7 @@ function details({ request, media }: Change): Markup {
 }
 
 function shown(value: unknown): Markup {
-  const whole = text(value)
+  const whole = textOf(value ?? '')
   if (whole === '') return html`<span class="soft">—</span>`
   return html`<span class="mono">${foreign(whole, 400)}</span>`
-}
-
-function text(value: unknown): string {
-  if (value === null || value === undefined) return ''
-  return typeof value === 'string' ? value : JSON.stringify(value)
 }

@@ -143,11 +143,7 @@ export type Chart = {
   kind: 'bars' | 'line'
   /** One value of each series for each time; null leaves a gap. */
   at: readonly number[]
-  series: readonly {
-    label: string
-    tone: 'good' | 'warn' | 'bad' | 'accent' | 'idle' | 'strong'
-    values: readonly (number | null)[]
-  }[]
+  series: readonly { label: string; tone: Tone; values: readonly (number | null)[] }[]
   /** Vertical lines at the starts of processes. */
   marks?: readonly { at: number; label: string }[]
   /** The path of the figures, for browsers without script. */
@@ -155,6 +151,7 @@ export type Chart = {
   /** The list that a click opens, for the clicked time. `by` is the filter that takes the clicked series. */
   leads?: { path: string; by?: string; step: number }
 }
+type Tone = 'good' | 'warn' | 'bad' | 'accent' | 'idle' | 'strong'
 
 /** A chart with its data as a table, which assets/chart.js writes when it is opened. Its page needs `charts: true`. */
 export function chart({ figures, ...spec }: Chart): Markup {

@@ -19,20 +19,21 @@ import { stages } from './stages.ts'
 export function nowRoutes(console: ConsoleDeps): Router {
   const { db, clock, logger } = console
   // In ms: all open tabs together ask Postgres no more often than this.
-  const reads = sharedReads<Now>(1000)
-  const chartReads = sharedReads<Minutes>(5000)
-  const live = once((now: Now) => livePart(now, console))
-  const drawn = once(charts)
-  const read = async (): Promise<Now> => {
+  const reads = sharedReads<Live>(1000)
+  const chartReads = sharedReads<Drawn>(5000)
+  const read = async (): Promise<Live> => {
     const now = await readNow(db, await readingOptions(console))
     console.counters.keep(now.counters)
-    return now
+    return { now, part: livePart(now, console) }
   }
   const readLive = () => tryRead(logger, () => reads('now', read))
   const readCharts = (query: Query) =>
     tryRead(logger, () => {
       const times = parseFilters(chartTimesSchema, without(query, 'live', 'open'))
-      return chartReads(linkTo('', times), () => readMinutes(db, minutesWanted(times, clock()), clock()))
+      return chartReads(linkTo('', times), async () => {
+        const minutes = await readMinutes(db, minutesWanted(times, clock()), clock())
+        return { minutes, part: charts(minutes) }
+      })
     })
 
   return Router()
@@ -45,30 +46,33 @@ export function nowRoutes(console: ConsoleDeps): Router {
     })
     .get('/now', async (_req, res) => {
       const now = await readLive()
-      sendPage(res.status(now.status), now.ok ? live(now.value) : failedPart(now))
+      sendPage(res.status(now.status), now.ok ? now.value.part : failedPart(now))
     })
     .get('/now/charts', async (req, res) => {
       const minutes = await readCharts(queryOf(req))
-      sendPage(res.status(minutes.status), minutes.ok ? drawn(minutes.value) : problem(minutes.problem))
+      sendPage(res.status(minutes.status), minutes.ok ? minutes.value.part : problem(minutes.problem))
     })
 }
 
-type View = { now: ReadAttempt<Now>; minutes: ReadAttempt<Minutes>; query: Query; console: ConsoleDeps }
+/** Data with its markup, which is made once for all open tabs. */
+type Live = { now: Now; part: Markup }
+type Drawn = { minutes: Minutes; part: Markup }
+type View = { now: ReadAttempt<Live>; minutes: ReadAttempt<Drawn>; query: Query; console: ConsoleDeps }
 
 function nowPage({ now, minutes, query, console }: View): Markup {
   const live = query['live'] !== 'off'
   const times = { range: query['range'], since: query['since'], until: query['until'] }
-  const still = minutes.status === 400 || (minutes.ok && isPast(minutes.value, console.clock()))
+  const still = minutes.status === 400 || (minutes.ok && isPast(minutes.value.minutes, console.clock()))
   const chartsCard = html`<div id="charts" hx-morph-skip>
     <section class="card" aria-labelledby="charts-title">
-      <div class="head"><h2 id="charts-title">Over time</h2>${timeChoice(query, minutes.ok ? minutes.value : undefined)}</div>
-      <div ${still ? '' : html`data-live hx-get="${linkTo('/now/charts', times)}" hx-trigger="every 20s, refresh" hx-swap="innerMorph" hx-sync="this:drop"`}>${minutes.ok ? charts(minutes.value) : problem(minutes.problem)}</div>
+      <div class="head"><h2 id="charts-title">Over time</h2>${timeChoice(query, minutes.ok ? minutes.value.minutes : undefined)}</div>
+      <div ${still ? '' : html`data-live hx-get="${linkTo('/now/charts', times)}" hx-trigger="every 20s, refresh" hx-swap="innerMorph" hx-sync="this:drop"`}>${minutes.ok ? minutes.value.part : problem(minutes.problem)}</div>
     </section>
   </div>`
   return html`<div class="head"><h1>Now</h1><span class="spacer"></span>
       <button type="button" class="quiet live" data-live-toggle data-key-action="tail" aria-pressed="${live ? 'true' : 'false'}">Live <kbd>t</kbd></button></div>
     <div id="live" data-live hx-get="/now" hx-trigger="every 2s, refresh" hx-swap="innerMorph" hx-sync="this:drop">
-      ${now.ok ? livePart(now.value, console, chartsCard) : failedPart(now, chartsCard)}
+      ${now.ok ? livePart(now.value.now, console, chartsCard) : failedPart(now, chartsCard)}
     </div>`
 }
 
@@ -85,16 +89,6 @@ function livePart(now: Now, { links }: ConsoleDeps, middle: Markup = chartsAsThe
     ${now.give_ups.length === 0 ? '' : giveUpCard(now.give_ups, now.at, { isShort: true })} ${latestArrivals(now)}`
 }
 
-function failedPart(now: Extract<ReadAttempt<Now>, { ok: false }>, middle: Markup = chartsAsTheyStand): Markup {
+function failedPart(now: Extract<ReadAttempt<Live>, { ok: false }>, middle: Markup = chartsAsTheyStand): Markup {
   return html`<section class="wrong" aria-label="What is wrong">${problem(now.status === 503 ? unreadable : now.problem)}</section> ${middle}`
-}
-
-/** Renders each read once for all open tabs. */
-function once<T extends object>(write: (read: T) => Markup): (read: T) => Markup {
-  const written = new WeakMap<T, Markup>()
-  return (read) => {
-    const markup = written.get(read) ?? write(read)
-    written.set(read, markup)
-    return markup
-  }
 }

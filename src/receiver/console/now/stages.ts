@@ -9,12 +9,8 @@ import { duration, foreign, number } from '../parts/parts.ts'
 // The four stages of a webhook in the receiver, each with its figures of now.
 
 type Tile = { label: string; value: Markup | string; href: string; note?: Markup | string; tone?: Tone }
-type Stage = {
-  name: string
-  about: string
-  /** False leaves out a tile. */
-  tiles: readonly (Tile | false)[]
-}
+/** False leaves out a tile. */
+type Stage = { name: string; about: string; tiles: readonly (Tile | false)[] }
 
 export function stages(now: Now): Markup {
   return html`<div class="stages">${stagesOf(now).map((stage) => html`<section class="stage" aria-labelledby="stage-${stage.name}"><h2 id="stage-${stage.name}">${stage.name}</h2><p class="about soft">${stage.about}</p><div class="tiles now">${stage.tiles.map((one) => one !== false && tile(one))}</div></section>`)}</div>`
@@ -25,16 +21,6 @@ function tile({ label, value, href, note = '', tone = '' }: Tile): Markup {
 }
 
 function stagesOf(now: Now): Stage[] {
-  const { received, verified, landed, complete } = tilesOf(now)
-  return [
-    { name: 'Received', about: 'webhooks that arrived', tiles: received },
-    { name: 'Verified', about: 'signature and time checked', tiles: verified },
-    { name: 'Landed', about: 'results written to Postgres', tiles: landed },
-    { name: 'Complete', about: 'full results fetched', tiles: complete },
-  ]
-}
-
-function tilesOf(now: Now): Record<'received' | 'verified' | 'landed' | 'complete', Stage['tiles']> {
   const { problems, recent, pending, oldest_seconds, parked, overdue, backlog, keys } = now
   const of = (...outcomes: string[]) => recent.by_outcome.filter(({ outcome }) => outcomes.includes(outcome))
   const sum = (rows: Now['recent']['by_outcome']) => rows.reduce((all, { arrivals }) => all + arrivals, 0)
@@ -42,77 +28,93 @@ function tilesOf(now: Now): Record<'received' | 'verified' | 'landed' | 'complet
   const log = '/deliveries?view=arrivals'
   const isCritical = ({ cause, severity }: Now['problems'][number]) =>
     cause.startsWith('parked:') && severity === 'critical'
-  return {
-    received: [
-      {
-        label: `Arrivals in ${recent.minutes} min`,
-        value: number(recent.arrivals),
-        href: log,
-        note: `${number(sum(of('accepted')))} accepted, ${number(sum(of('duplicate')))} ${sum(of('duplicate')) === 1 ? 'duplicate' : 'duplicates'}`,
-      },
-      unavailable.length > 0 && {
-        label: `Answered 503 in ${recent.minutes} min`,
-        value: number(sum(unavailable)),
-        href: `${log}&outcome=unavailable`,
-        note: html`${causesOf(unavailable)}<span class="line">the provider sends them again</span>`,
-        tone: 'bad',
-      },
-      {
-        label: 'Response time (p95)',
-        value: number(recent.ack_p95_ms, { decimals: (recent.ack_p95_ms ?? 0) < 100 ? 1 : 0, unit: 'ms' }),
-        href: log,
-        note: recent.ack_p95_ms === null ? 'no webhook in this time' : 'the provider waits 10 s',
-        tone: (recent.ack_p95_ms ?? 0) >= slowAckMs ? 'warn' : '',
-      },
-    ],
-    verified: [
-      {
-        label: `Refused in ${recent.minutes} min`,
-        value: number(sum(refused)),
-        href: '/parked',
-        note: causesOf(refused),
-        // Strangers are refused all day. Only refused arrivals that make a problem colour the tile.
-        tone: problems.some(({ cause, severity }) => cause.startsWith('refused:') && severity !== 'notice')
-          ? 'bad'
-          : '',
-      },
-    ],
-    landed: [
-      {
-        label: 'Oldest unprocessed',
-        value: pending === 0 ? 'none' : duration(oldest_seconds * 1000),
-        href: '/deliveries?state=pending',
-        note: pending > 0 ? `${number(pending)} waiting` : parked === 0 ? 'nothing waits' : 'besides the ones below',
-        tone: pending > 0 && oldest_seconds > oldSeconds ? 'bad' : '',
-      },
-      {
-        label: 'Parked',
-        value: number(parked),
-        href: '/parked',
-        note: parked === 0 ? 'nothing to replay' : 'to replay by hand',
-        tone: parked === 0 ? '' : problems.some(isCritical) ? 'bad' : 'warn',
-      },
-    ],
-    complete: [
-      {
-        label: 'Overdue requests',
-        value: number(overdue),
-        href: '/requests?overdue=true',
-        note:
-          backlog.due === 0
-            ? waitsFor(overdue, problems)
-            : `${number(backlog.due)}${backlog.due_capped ? '+' : ''} to poll, ${backlog.due_capped ? 'at least' : 'about'} ${number(backlog.minutes)} min`,
-        tone: overdue > 0 ? 'warn' : '',
-      },
-      {
-        label: 'Incomplete results',
-        value: `${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`,
-        href: '/reconciler',
-        note: completing(backlog),
-      },
-      quotaTile(keys),
-    ],
-  }
+  return [
+    {
+      name: 'Received',
+      about: 'webhooks that arrived',
+      tiles: [
+        {
+          label: `Arrivals in ${recent.minutes} min`,
+          value: number(recent.arrivals),
+          href: log,
+          note: `${number(sum(of('accepted')))} accepted, ${number(sum(of('duplicate')))} ${sum(of('duplicate')) === 1 ? 'duplicate' : 'duplicates'}`,
+        },
+        unavailable.length > 0 && {
+          label: `Answered 503 in ${recent.minutes} min`,
+          value: number(sum(unavailable)),
+          href: `${log}&outcome=unavailable`,
+          note: html`${causesOf(unavailable)}<span class="line">the provider sends them again</span>`,
+          tone: 'bad',
+        },
+        {
+          label: 'Response time (p95)',
+          value: number(recent.ack_p95_ms, { decimals: (recent.ack_p95_ms ?? 0) < 100 ? 1 : 0, unit: 'ms' }),
+          href: log,
+          note: recent.ack_p95_ms === null ? 'no webhook in this time' : 'the provider waits 10 s',
+          tone: (recent.ack_p95_ms ?? 0) >= slowAckMs ? 'warn' : '',
+        },
+      ],
+    },
+    {
+      name: 'Verified',
+      about: 'signature and time checked',
+      tiles: [
+        {
+          label: `Refused in ${recent.minutes} min`,
+          value: number(sum(refused)),
+          href: '/parked',
+          note: causesOf(refused),
+          // Strangers are refused all day. Only refused arrivals that make a problem colour the tile.
+          tone: problems.some(({ cause, severity }) => cause.startsWith('refused:') && severity !== 'notice')
+            ? 'bad'
+            : '',
+        },
+      ],
+    },
+    {
+      name: 'Landed',
+      about: 'results written to Postgres',
+      tiles: [
+        {
+          label: 'Oldest unprocessed',
+          value: pending === 0 ? 'none' : duration(oldest_seconds * 1000),
+          href: '/deliveries?state=pending',
+          note: pending > 0 ? `${number(pending)} waiting` : parked === 0 ? 'nothing waits' : 'besides the ones below',
+          tone: pending > 0 && oldest_seconds > oldSeconds ? 'bad' : '',
+        },
+        {
+          label: 'Parked',
+          value: number(parked),
+          href: '/parked',
+          note: parked === 0 ? 'nothing to replay' : 'to replay by hand',
+          tone: parked === 0 ? '' : problems.some(isCritical) ? 'bad' : 'warn',
+        },
+      ],
+    },
+    {
+      name: 'Complete',
+      about: 'full results fetched',
+      tiles: [
+        {
+          label: 'Overdue requests',
+          value: number(overdue),
+          href: '/requests?overdue=true',
+          note:
+            backlog.due === 0
+              ? waitsFor(overdue, problems)
+              : `${number(backlog.due)}${backlog.due_capped ? '+' : ''} to poll, ${backlog.due_capped ? 'at least' : 'about'} ${number(backlog.minutes)} min`,
+          tone: overdue > 0 ? 'warn' : '',
+        },
+        {
+          label: 'Incomplete results',
+          value: `${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`,
+          href: '/reconciler',
+          note: completing(backlog),
+        },
+        quotaTile(keys),
+      ],
+    },
+  ]
 }
 
 function completing({ incomplete, complete_by: completeBy }: Now['backlog']): Markup | string {

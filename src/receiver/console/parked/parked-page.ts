@@ -10,7 +10,7 @@ import { listGiveUps } from '../../queries/give-ups.ts'
 import { checkQuarantine, type Check } from '../../queries/quarantine.ts'
 import { causeText } from '../parts/cause.ts'
 import { looks } from '../parts/list-view.ts'
-import { card, number, queryOf, without } from '../parts/parts.ts'
+import { card, counted, number, queryOf, without } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { giveUpCard } from './give-up-card.ts'
 import { sendQuarantine, quarantinedRoutes } from './quarantine-list.ts'
@@ -44,9 +44,9 @@ async function overview({ db, keys, clock, settings }: ConsoleDeps): Promise<Mar
     checkQuarantine(db, keys(), 'no_matching_secret'),
   ])
   return html`${addedSecretHint(check)}
-    ${card(`Quarantine: ${counted('quarantine', sum(quarantined))}`, quarantineBody({ causes: quarantined, check, keys: settings }))}
+    ${card(`Quarantine: ${counted(sum(quarantined), 'refused arrival', 'refused arrivals')}`, quarantineBody({ causes: quarantined, check, keys: settings }))}
     ${giveUpCard(giveUps, now)}
-    ${card(`Parked: ${counted('parked', sum(parked))}`, parkedBody(parked, settings))}`
+    ${card(`Parked: ${counted(sum(parked), 'delivery', 'deliveries')}`, parkedBody(parked, settings))}`
 }
 
 type Listed = { causes: readonly Cause[]; check?: Check | undefined; keys: KeysPlace }
@@ -74,31 +74,21 @@ function causeItem(
   { reason, count, first_seen, last_seen, errors }: Cause,
   { check, keys }: Omit<Listed, 'causes'>,
 ): Markup {
+  const parked = { state: 'parked', reason }
+  const list = place === 'parked' ? linkTo('/deliveries', parked) : linkTo('/parked', { view: 'quarantine', reason })
+  const tone = (check?.acceptable ?? 0) > 0 ? '' : 'quiet'
+  const act =
+    place === 'parked'
+      ? html`<a class="button quiet" href="${linkTo('/deliveries/replay', parked)}">Replay all…</a>`
+      : html`<a class="button ${tone}" href="${linkTo('/parked/verify', { reason })}">Verify again…</a>`
   return html`<li class="cause" data-row="${place}.${reason}">
     <div class="what">
-      <h3><a href="${listOf(place, reason)}">${wordsOf(reason).title}</a> <span class="mono soft">${reason}</span></h3>
+      <h3><a href="${list}">${wordsOf(reason).title}</a> <span class="mono soft">${reason}</span></h3>
       ${causeText(reason, keys, errors)}
     </div>
     <div class="how-many"><b>${number(count)}</b><span class="soft">first seen</span> ${moment(first_seen)} <span class="soft">last seen</span> ${moment(last_seen)}</div>
-    <div class="inline">${causeAction(place, reason, check)}</div>
+    <div class="inline">${act}</div>
   </li>`
-}
-
-function listOf(place: CausePlace, reason: string): string {
-  if (place === 'parked') return linkTo('/deliveries', { state: 'parked', reason })
-  return linkTo('/parked', { view: 'quarantine', reason })
-}
-
-function causeAction(place: CausePlace, reason: string, check: Check | undefined): Markup {
-  if (place === 'parked')
-    return html`<a class="button quiet" href="${linkTo('/deliveries/replay', { state: 'parked', reason })}">Replay all…</a>`
-  const tone = (check?.acceptable ?? 0) > 0 ? '' : 'quiet'
-  return html`<a class="button ${tone}" href="${linkTo('/parked/verify', { reason })}">Verify again…</a>`
-}
-
-function counted(place: CausePlace, count: number): string {
-  if (place === 'parked') return count === 1 ? '1 delivery' : `${number(count)} deliveries`
-  return count === 1 ? '1 refused arrival' : `${number(count)} refused arrivals`
 }
 
 function sum(causes: readonly Cause[]): number {

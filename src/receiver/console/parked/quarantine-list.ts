@@ -29,7 +29,7 @@ import {
 } from '../../queries/quarantine.ts'
 import { bodyPart, bodyViewOf, headersPart, sendDownload, type BodyView } from '../parts/body-view.ts'
 import { causeCard, causeText } from '../parts/cause.ts'
-import { webhookIdField } from '../parts/filter-bar.ts'
+import { causeField, webhookIdField } from '../parts/filter-bar.ts'
 import { sendList } from '../parts/list-view.ts'
 import { code, foreign, number, size, sourceLine, card, notice, shortId } from '../parts/parts.ts'
 import { type ConsoleDeps, sendConsolePage } from '../parts/shell.ts'
@@ -59,10 +59,7 @@ export async function sendQuarantine(console: ConsoleDeps, res: Response, title:
     path,
     query,
     keep: ['view'],
-    fields: [
-      webhookIdField,
-      { name: 'reason', label: 'Cause', options: refusalReasons, wordsOf: (cause) => wordsOf(cause).title },
-    ],
+    fields: [webhookIdField, causeField('Cause', refusalReasons)],
     schema: quarantineListSchema,
     read: (wanted) => listQuarantine(db, keys(), wanted),
     shown: (listed) =>

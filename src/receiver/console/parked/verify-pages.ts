@@ -6,15 +6,15 @@ import { type Markup, linkTo, type Query, confirmation, table } from '../../../p
 import { auditedCall } from '../../api/operation.ts'
 import { maxPageItems } from '../../domain/page-limits.ts'
 import { maxIdsInAddress } from '../../domain/problem.ts'
-import { reloadKeys, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
+import { reloadKeys, wordsOf } from '../../on-call/cause-words.ts'
 import { verifyQuarantine } from '../../on-call/verify-quarantine.ts'
-import { readQuarantineCauses, type Cause } from '../../queries/causes.ts'
+import { readQuarantineCauses } from '../../queries/causes.ts'
 import { readWithin } from '../../queries/deadline.ts'
 import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
 import { parseFilters, textFilter } from '../../queries/filters.ts'
 import { checkQuarantine, type Check } from '../../queries/quarantine.ts'
 import { deliveriesTable } from '../deliveries/delivery-rows.ts'
-import { badge, foreign, notice, number, problem, queryOf, without } from '../parts/parts.ts'
+import { badge, counted, foreign, notice, number, problem, queryOf, without } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 
 const chosenSchema = z.strictObject({ reason: textFilter.optional() })
@@ -33,28 +33,17 @@ type Result = z.infer<typeof resultSchema>
 
 /** Verifying refused arrivals again: the confirmation, then the result. */
 export function verifyRoutes(console: ConsoleDeps): Router {
-  const { db, keys, settings } = console
+  const { db } = console
   const router = Router()
   router.get('/parked/verify', async (req, res) => {
     const { reason } = parseFilters(chosenSchema, queryOf(req))
-    const causes = (await readWithin(db, readQuarantineCauses)).filter(
-      (cause) => reason === undefined || cause.reason === reason,
-    )
-    // Only this cause can be fixed by a secret.
-    const tried = reason ?? 'no_matching_secret'
-    const check = await checkQuarantine(db, keys(), tried)
-    const secrets = keys().all.map(({ name }) => name)
-    sendConsolePage(console, res, {
-      title: 'Verify again',
-      body: previewPage({ reason, causes, tried, check, secrets, settings }),
-    })
+    sendConsolePage(console, res, { title: 'Verify again', body: await previewPage(console, reason) })
   })
   router.post('/parked/verify', readForm, async (req, res) => {
     const { reason } = parseFilters(chosenSchema, fieldsOf(req))
     const ids: string[] = []
     const onAccepted = (accepted: readonly string[]) => void ids.push(...accepted)
     const { checked, accepted, refused } = await auditedCall(console, req, {
-      via: 'console',
       action: 'verify_quarantine',
       target: reason === undefined ? undefined : `reason=${reason}`,
       detailOf: (verified) => verified,
@@ -89,16 +78,14 @@ export function addedSecretHint(check: Check | undefined): Markup {
   )
 }
 
-type Preview = {
-  reason: string | undefined
-  causes: readonly Cause[]
-  tried: string
-  check: Check | undefined
-  secrets: readonly string[]
-  settings: KeysPlace
-}
-
-function previewPage({ reason, causes, tried, check, secrets, settings }: Preview): Markup {
+async function previewPage({ db, keys, settings }: ConsoleDeps, reason: string | undefined): Promise<Markup> {
+  const causes = (await readWithin(db, readQuarantineCauses)).filter(
+    (cause) => reason === undefined || cause.reason === reason,
+  )
+  // Only this cause can be fixed by a secret.
+  const tried = reason ?? 'no_matching_secret'
+  const check = await checkQuarantine(db, keys(), tried)
+  const secrets = keys().all.map(({ name }) => name)
   const all = causes.reduce((sum, { count }) => sum + count, 0)
   const back = reason === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason })
   if (all === 0)
@@ -130,14 +117,15 @@ function resultPage(
   deliveries: readonly DeliveryEntry[],
   query: Query,
 ): Markup {
+  const all = counted(checked, 'refused arrival', 'refused arrivals')
   const of = reason === undefined ? '' : html` of the cause “${wordsOf(reason).title}”`
   const summary =
     accepted === 0
       ? problem(
-          html`${number(checked)} ${arrivals(checked)}${of} checked, none accepted: ${isOfTime(reason) ? 'their signed time was outside the window on arrival. The reconciler polls their tracked requests.' : html`with today's secrets none is authentic. If a secret is missing, add it first; <a href="/keys">Keys</a> lists the configured ones.`}`,
+          html`${all}${of} checked, none accepted: ${isOfTime(reason) ? 'their signed time was outside the window on arrival. The reconciler polls their tracked requests.' : html`with today's secrets none is authentic. If a secret is missing, add it first; <a href="/keys">Keys</a> lists the configured ones.`}`,
         )
       : notice(
-          html`${number(checked)} ${arrivals(checked)}${of} checked: ${number(accepted)} accepted${refused === 0 ? '' : html`, ${number(refused)} still refused`}.`,
+          html`${all}${of} checked: ${number(accepted)} accepted${refused === 0 ? '' : html`, ${number(refused)} still refused`}.`,
         )
   return html`<h1>Verified again</h1> ${summary}
     ${accepted === 0 ? '' : outcome(deliveries, query)}
@@ -169,10 +157,6 @@ function ends(deliveries: readonly DeliveryEntry[]): string {
 /** A cause of time: a configured secret matches, so another secret would not help. */
 export function isOfTime(reason: string | undefined): boolean {
   return reason === 'timestamp_too_old' || reason === 'timestamp_in_future'
-}
-
-function arrivals(count: number): string {
-  return count === 1 ? 'refused arrival' : 'refused arrivals'
 }
 
 function names(keys: readonly string[]): Markup {

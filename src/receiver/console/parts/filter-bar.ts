@@ -1,6 +1,7 @@
 import { html } from 'hono/html'
 import { type Markup, control, type Field, type Query, hiddenFields, tabs } from '../../../platform/pages/parts.ts'
 import type { Keys } from '../../domain/keys.ts'
+import { wordsOf } from '../../on-call/cause-words.ts'
 import { problem, linkWith, without } from './parts.ts'
 
 /** The search of lists of webhooks. */
@@ -11,15 +12,16 @@ export const webhookIdField: Field = {
   placeholder: 'the whole id',
 }
 
-/** The field of the key. */
-export function keyField({ all }: Keys): Field {
-  return { name: 'key_name', label: 'Key', options: all.map(({ name }) => name) }
+/** The fields of the key and its source. With the default source alone, there is no source to choose. */
+export function keyFields({ all, defaultSource, sources }: Keys): Field[] {
+  const key = { name: 'key_name', label: 'Key', options: all.map(({ name }) => name) }
+  if (sources.size === 0) return [key]
+  return [key, { name: 'source_name', label: 'Source', options: [defaultSource.name, ...sources.keys()], more: true }]
 }
 
-/** The field of the source. With the default source alone, there is nothing to choose. */
-export function sourceFields({ defaultSource, sources }: Keys): Field[] {
-  if (sources.size === 0) return []
-  return [{ name: 'source_name', label: 'Source', options: [defaultSource.name, ...sources.keys()], more: true }]
+/** The field of the cause of a refusal or of parking. */
+export function causeField(label: string, options: readonly string[], more = false): Field {
+  return { name: 'reason', label, options, wordsOf: (cause) => wordsOf(cause).title, more }
 }
 
 export type FilterBar = {

@@ -24,6 +24,11 @@ export function foreign(text: string | null | undefined, maxCharacters = 80): Ma
   return html`<span title="${text.slice(0, 1000)}">${visible(`${text.slice(0, maxCharacters).replace(/\p{Cs}$/u, '')}…`)}</span>`
 }
 
+/** A value of JSON as plain text. */
+export function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value)
+}
+
 const tones: Record<string, Tone> = {
   accepted: 'good',
   processed: 'good',
@@ -86,6 +91,11 @@ export function number(
     .toLocaleString('en-US', { minimumFractionDigits: decimals, maximumFractionDigits: decimals })
     .replaceAll(',', '\u202f')
   return unit === '' ? text : `${text}\u00a0${unit}`
+}
+
+/** `1 delivery`, `1 234 deliveries`. */
+export function counted(n: number, one: string, many: string): string {
+  return `${number(n)} ${n === 1 ? one : many}`
 }
 
 /** Credits, with decimals only if there are any. */

@@ -27,7 +27,7 @@ export function cancelRoutes(console: ConsoleDeps): Router {
     const { id } = request
     const work = () => console.cancel(request)
     const detailOf = (outcome: string) => ({ outcome })
-    await auditedCall(console, req, { via: 'console', action: 'cancel', target: id, detailOf, work })
+    await auditedCall(console, req, { action: 'cancel', target: id, detailOf, work })
     await background.reconcileOne(id)
     // Its webhook may have ended it before this poll.
     const poll = (await requestOf(req)).landed_at === null ? 'cancel_asked' : 'landed'

@@ -50,7 +50,6 @@ export function requestRoutes(console: ConsoleDeps): Router {
     const before = id === undefined ? undefined : await readWithin(db, (tx) => findRequest(tx, id, when()))
     if (!before) return sendUnknown(req, res)
     const polled = await auditedCall(console, req, {
-      via: 'console',
       action: 'reconcile',
       target: before.id,
       detailOf: (done) => done,

@@ -7,9 +7,6 @@ import type { When } from '../parts/shell.ts'
 
 // Sentences about a request: its state here, and the answer of the last poll.
 
-/** A word for a badge, with its meaning. */
-export type PollSummary = { word: string; tone?: Tone; text: string }
-
 const pollWords: Partial<Record<PollOutcome, { word: string; tone: Tone }>> = {
   not_found_yet: { word: 'not found', tone: 'warn' },
   not_found: { word: 'not found', tone: 'warn' },
@@ -17,16 +14,15 @@ const pollWords: Partial<Record<PollOutcome, { word: string; tone: Tone }>> = {
   unreachable: { word: 'unreachable', tone: 'bad' },
   invalid: { word: 'unreadable', tone: 'bad' },
   landing_failed: { word: 'not landed', tone: 'bad' },
+  postponed: { word: 'poll postponed', tone: 'warn' },
+  unauthorized: { word: 'no answer', tone: 'warn' },
+  rate_limited: { word: 'no answer', tone: 'warn' },
 }
 
-/** The state at the provider, as far as polls and webhooks show it. */
-export function pollSummaryOf(request: Request): PollSummary {
+/** The state at the provider, as far as polls and webhooks show it: a word for a badge, with its meaning. */
+export function pollSummaryOf(request: Request): { word: string; tone?: Tone; text: string } {
   const { confirmed_at, poll_outcome, poll_detail, status, source: way, landed_at } = request
   if (confirmed_at !== null) return { word: status, text: "the provider's own result is known" }
-  if (poll_outcome === 'postponed')
-    return { word: 'poll postponed', tone: 'warn', text: pollText(poll_outcome, poll_detail) }
-  if (poll_outcome === 'unauthorized' || poll_outcome === 'rate_limited')
-    return { word: 'no answer', tone: 'warn', text: pollText(poll_outcome, poll_detail) }
   if (poll_outcome === 'running') return { word: landed_at === null ? status : 'running', text: 'still running' }
   if (poll_outcome === 'result')
     return { word: 'answered', tone: 'warn', text: 'the provider gave a result that was not applied' }

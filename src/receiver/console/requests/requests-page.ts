@@ -6,7 +6,7 @@ import type { Keys } from '../../domain/keys.ts'
 import { postponedBecause } from '../../on-call/poll-words.ts'
 import { requestListSchema } from '../../queries/filters.ts'
 import { listRequests, type Request } from '../../queries/requests.ts'
-import { keyField, sourceFields, usualFilters } from '../parts/filter-bar.ts'
+import { keyFields, usualFilters } from '../parts/filter-bar.ts'
 import { listTable, type ListColumn, sendList } from '../parts/list-view.ts'
 import { thumbnail, type LinkPolicy } from '../parts/media.ts'
 import { badge, foreign, number, shortId, sourceLine, queryOf, without } from '../parts/parts.ts'
@@ -44,8 +44,7 @@ function fieldsOf(keys: Keys, { ids }: Query): Field[] {
     { name: 'status', label: 'State', options: requestStatuses },
     { name: 'overdue', label: 'Overdue', ...yesOrNo },
     { name: 'contradiction', label: 'Contradicted', ...yesOrNo, more: true },
-    keyField(keys),
-    ...sourceFields(keys),
+    ...keyFields(keys),
     ...(keys.sources.size === 0 ? [] : [{ name: 'external_id', label: 'Id at its source', more: true }]),
     { name: 'model', label: 'Model' },
     { name: 'sandbox', label: 'Sandbox', ...yesOrNo, more: true },
