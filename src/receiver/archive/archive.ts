@@ -17,34 +17,30 @@ export const archive: SliceWithPages = {
 }
 
 export function archiveProblems(archive: ArchiveState, now: Date): Problem[] {
-  const { gone, gone_requests, gone_trouble, failed, failed_requests, failed_trouble } = archive
+  const { gone, failed } = archive
   const problems = [...waitingProblem(archive, now), ...expiringProblem(archive, now)]
-  if (gone > 0) {
+  if (gone.count > 0) {
     const text =
-      `The provider no longer serves ${count(gone, 'media', 'media')} that the archive tried to copy in the last ` +
-      `hour${gone_trouble === null ? '' : `: ${gone_trouble}`}. No copy exists. ` +
+      `The provider no longer serves ${count(gone.count, 'media', 'media')} that the archive tried to copy in the last ` +
+      `hour${gone.trouble === null ? '' : `: ${gone.trouble}`}. No copy exists. ` +
       'Submit the requests again if their media are still needed: that costs credits and makes other media.'
-    problems.push({ severity: 'warning', text, cause: 'media_gone', count: gone, ...placeOf(gone_requests) })
+    problems.push({ severity: 'warning', text, cause: 'media_gone', ...sizeOf(gone) })
   }
-  if (failed > 0) {
-    const text =
-      `${count(failed, 'media was', 'media were')} not archived in the last hour. The last reason: ` +
-      `${failed_trouble ?? 'unknown'}.`
-    problems.push({
-      severity: 'warning',
-      text,
-      cause: 'media_not_archived',
-      count: failed,
-      ...placeOf(failed_requests),
-    })
+  if (failed.count > 0) {
+    const were = count(failed.count, 'media was', 'media were')
+    const text = `${were} not archived in the last hour. The last reason: ${failed.trouble ?? 'unknown'}.`
+    problems.push({ severity: 'warning', text, cause: 'media_not_archived', ...sizeOf(failed) })
   }
   return problems
 }
 
+function sizeOf({ count, requests }: ArchiveState['gone']): Pick<Problem, 'count' | 'affected' | 'href'> {
+  return { count, ...placeOf(requests) }
+}
+
 function waitingProblem(archive: ArchiveState, now: Date): Problem[] {
-  const { waiting, waiting_requests, due_since, links_end, store_trouble } = archive
-  const wait = count(waiting, 'media waits', 'media wait')
-  const about = { count: waiting, ...placeOf(waiting_requests) }
+  const { waiting, due_since, links_end, store_trouble } = archive
+  const wait = count(waiting.count, 'media waits', 'media wait')
   if (store_trouble !== null) {
     const howTo = store_trouble.includes('ENOSPC') ? 'Make room there' : 'Check the store and MEDIA_ARCHIVE'
     const text = [
@@ -54,23 +50,22 @@ function waitingProblem(archive: ArchiveState, now: Date): Problem[] {
         : `The first of their links ends at ${clockTime(links_end, now)}, and its media is lost then.`,
       `Results still land. ${howTo}; copying then continues.`,
     ].join(' ')
-    return [{ severity: 'critical', text, cause: 'archive_store', ...about }]
+    return [{ severity: 'critical', text, cause: 'archive_store', ...sizeOf(waiting) }]
   }
   // The archive counts as behind if a copy has been due for ten minutes.
   if (due_since === null || now.getTime() - Date.parse(due_since) < 10 * 60_000) return []
   const text = `The archive is behind: ${wait} to be copied, the oldest due since ${clockTime(due_since, now)}.`
-  return [{ severity: 'warning', text, cause: 'archive_behind', ...about }]
+  return [{ severity: 'warning', text, cause: 'archive_behind', ...sizeOf(waiting) }]
 }
 
-function expiringProblem(archive: ArchiveState, now: Date): Problem[] {
-  const { expiring, expires_first, expiring_requests, expiring_trouble } = archive
+function expiringProblem({ expiring, expires_first }: ArchiveState, now: Date): Problem[] {
   if (expires_first === null) return []
   const at = clockTime(expires_first, now)
   const lost =
-    expiring === 1
+    expiring.count === 1
       ? `1 media will be lost at ${at} unless it is copied: its link ends then.`
-      : `${expiring} media will be lost unless they are copied before their links end, the first at ${at}.`
-  const last = expiring_trouble === null ? '' : ` Last failure: ${expiring_trouble}.`
+      : `${expiring.count} media will be lost unless they are copied before their links end, the first at ${at}.`
+  const last = expiring.trouble === null ? '' : ` Last failure: ${expiring.trouble}.`
   const text = `${lost}${last} Check the archive's store and the hosts of the media; they are copied first.`
-  return [{ severity: 'critical', text, cause: 'links_expire', count: expiring, ...placeOf(expiring_requests) }]
+  return [{ severity: 'critical', text, cause: 'links_expire', ...sizeOf(expiring) }]
 }

@@ -46,7 +46,7 @@ it('copies media first whose links end soonest, and lost ones in their ordinary 
   // The first end that is still to come: that of the copy that was put off.
   const now = new Date()
   const { links_end: end, expiring } = await readArchiveState(db, now)
-  expect(expiring).toBe(1)
+  expect(expiring.count).toBe(1)
   expect(Math.round((Date.parse(String(end)) - now.getTime()) / 60_000)).toBe(5)
 
   const claimed: Copy[] = []

@@ -101,22 +101,16 @@ const giveUp: GiveUp = {
 const refusedFor = (reason: string | null, arrivals: number) => ({
   failing: [{ outcome: 'refused' as const, reason, arrivals, vouched: true }],
 })
+const none = { count: 0, requests: [], trouble: null }
 const archive = {
-  waiting: 0,
-  waiting_requests: [],
+  waiting: none,
   due_since: null,
   links_end: null,
   store_trouble: null,
-  gone: 0,
-  gone_requests: [],
-  gone_trouble: null,
-  failed: 0,
-  failed_requests: [],
-  failed_trouble: null,
-  expiring: 0,
+  gone: none,
+  failed: none,
+  expiring: none,
   expires_first: null,
-  expiring_requests: [],
-  expiring_trouble: null,
 }
 const run = {
   id: 1,
@@ -767,7 +761,10 @@ const archiveCases: Case[] = [
   [
     'an archive whose role fails for the same cause',
     {
-      ofSlices: archiveProblems({ ...archive, waiting: 3, waiting_requests: ['a'], store_trouble: 'x' }, now),
+      ofSlices: archiveProblems(
+        { ...archive, waiting: { ...none, count: 3, requests: ['a'] }, store_trouble: 'x' },
+        now,
+      ),
       failingRoles: [{ role: 'archive', failures: 3, seconds: 4, error: new StoreError('x') }],
     },
     {
@@ -784,7 +781,7 @@ const archiveCases: Case[] = [
     'media that were gone',
     {
       ofSlices: archiveProblems(
-        { ...archive, gone: 2, gone_requests: ['b', 'c'], gone_trouble: 'the provider answered 404' },
+        { ...archive, gone: { count: 2, requests: ['b', 'c'], trouble: 'the provider answered 404' } },
         now,
       ),
     },
@@ -803,9 +800,7 @@ const archiveCases: Case[] = [
       ofSlices: archiveProblems(
         {
           ...archive,
-          failed: 1,
-          failed_requests: ['c'],
-          failed_trouble: 'it is larger than 5 bytes (MEDIA_ARCHIVE_MAX_BYTES)',
+          failed: { count: 1, requests: ['c'], trouble: 'it is larger than 5 bytes (MEDIA_ARCHIVE_MAX_BYTES)' },
         },
         now,
       ),
@@ -824,8 +819,7 @@ const archiveCases: Case[] = [
       ofSlices: archiveProblems(
         {
           ...archive,
-          waiting: 3,
-          waiting_requests: ['a', 'b'],
+          waiting: { ...none, count: 3, requests: ['a', 'b'] },
           due_since: '2026-03-04T02:00:00.000Z',
           links_end: '2026-03-04T04:10:00.000Z',
           store_trouble: 'no space left on device (ENOSPC)',
@@ -845,7 +839,7 @@ const archiveCases: Case[] = [
     'media that will be lost',
     {
       ofSlices: archiveProblems(
-        { ...archive, expiring: 2, expires_first: '2026-03-04T03:10:00.000Z', expiring_requests: ['d'] },
+        { ...archive, expiring: { ...none, count: 2, requests: ['d'] }, expires_first: '2026-03-04T03:10:00.000Z' },
         now,
       ),
     },
@@ -861,7 +855,7 @@ const archiveCases: Case[] = [
     'an archive that is behind',
     {
       ofSlices: archiveProblems(
-        { ...archive, waiting: 1, waiting_requests: ['a'], due_since: '2026-03-04T02:50:00.000Z' },
+        { ...archive, waiting: { ...none, count: 1, requests: ['a'] }, due_since: '2026-03-04T02:50:00.000Z' },
         now,
       ),
     },
@@ -898,7 +892,12 @@ describe('the sentences of problems', () => {
     ],
     [
       'an archive that copies',
-      { ofSlices: archiveProblems({ ...archive, waiting: 500, due_since: '2026-03-04T02:59:00.000Z' }, now) },
+      {
+        ofSlices: archiveProblems(
+          { ...archive, waiting: { ...none, count: 500 }, due_since: '2026-03-04T02:59:00.000Z' },
+          now,
+        ),
+      },
     ],
     [
       'submits refused for want of credits that were all submitted again',
