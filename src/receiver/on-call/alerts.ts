@@ -43,24 +43,21 @@ type UntoldIssue = RowOf<typeof onCall.issues, (typeof told)[number]>
  * is repeated later, up to eight posts in all. A later change of the issue replaces the notice.
  */
 export async function tellOnce(deps: AlertDeps): Promise<{ more: boolean }> {
-  const { db, time, logger, fetch, url, from, signal } = deps
+  const { db, time, logger, url, from } = deps
   if (url === undefined) return { more: false }
   const issue = await claimUntold(db, time())
   if (!issue) return { more: false }
-  const failure = await post({ fetch, url, body: { text: textOf(issue, from, new Date(issue.now)) }, signal })
+  const failure = await post(deps, url, textOf(issue, from, new Date(issue.now)))
   const facts = { issue_id: Number(issue.id), event: issue.untold, tries: issue.tell_tries }
-  if (failure === undefined) {
-    await endClaim(db, issue, sql`${issues.untold} = null`)
-    logger.info(facts, 'a notice of an issue was posted')
-  } else if (issue.tell_tries >= 8) {
-    // The console still shows the issue.
-    await endClaim(db, issue, sql`${issues.untold} = null`)
+  // After the last try, the console still shows the issue.
+  const isOver = failure === undefined || issue.tell_tries >= 8
+  const pauseMs = jitteredPauseMs(issue.tell_tries, retryPause, Math.random)
+  const tryLater = sql`${issues.tell_at} = ${later(time(), pauseMs / 1000)}`
+  await endClaim(db, issue, isOver ? sql`${issues.untold} = null` : tryLater)
+  if (failure === undefined) logger.info(facts, 'a notice of an issue was posted')
+  else if (isOver)
     logger.error({ ...facts, failure }, 'the alert webhook did not accept a notice, which is not posted again')
-  } else {
-    const pauseMs = jitteredPauseMs(issue.tell_tries, retryPause, Math.random)
-    await endClaim(db, issue, sql`${issues.tell_at} = ${later(time(), pauseMs / 1000)}`)
-    logger.warn({ ...facts, failure }, 'the alert webhook did not accept a notice, trying again later')
-  }
+  else logger.warn({ ...facts, failure }, 'the alert webhook did not accept a notice, trying again later')
   return { more: true }
 }
 
@@ -81,15 +78,13 @@ async function endClaim(db: Database, { id, tell_tries: claims, untold }: Untold
     update mediadock.issues i set ${set} where ${lease.isHeld({ id, claims })} and ${i.untold} = ${untold}`)
 }
 
-type Post = { fetch: typeof globalThis.fetch; url: string; body: { text: string }; signal: AbortSignal }
-
 /** Posts a notice. Returns the reason of a failure, without the address, which contains a secret. */
-async function post({ fetch, url, body, signal }: Post): Promise<string | undefined> {
+async function post({ fetch, signal }: AlertDeps, url: string, text: string): Promise<string | undefined> {
   try {
     const response = await fetch(url, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(body),
+      body: JSON.stringify({ text }),
       redirect: 'manual',
       signal: AbortSignal.any([signal, AbortSignal.timeout(callDeadlineMs)]),
     })
@@ -120,15 +115,12 @@ export function textOf({ severity, text, untold, opened_at, closed_at }: ToldIss
 }
 
 /** Posts one notice that Postgres is away, without using Postgres. A failed post is logged. */
-export async function tellAway(
-  { clock, logger, fetch, url, from, signal }: AlertDeps,
-  { since, words }: { since: Date; words: string },
-): Promise<void> {
+export async function tellAway(deps: AlertDeps, { since, words }: { since: Date; words: string }): Promise<void> {
+  const { clock, logger, url, from } = deps
   if (url === undefined) return
   const away = `Postgres cannot be used. Webhooks are answered 503 and the provider sends them again: ${words}`
   const opened_at = since.toISOString()
   const issue: ToldIssue = { severity: 'critical', text: away, untold: 'opened', opened_at, closed_at: null }
-  const text = textOf(issue, from, clock())
-  const failure = await post({ fetch, url, body: { text }, signal })
+  const failure = await post(deps, url, textOf(issue, from, clock()))
   if (failure !== undefined) logger.error({ failure }, 'the notice that Postgres cannot be used could not be posted')
 }

@@ -94,11 +94,7 @@ export function refusedSubmitsProblem({ refusedSubmits, now }: Numbers): Problem
   const others = refusedSubmits.filter(({ status }) => status !== 402 && status !== 401)
   const total = sum(others)
   if (total === 0) return []
-  const last =
-    others
-      .map(({ lastAt }) => lastAt)
-      .toSorted()
-      .at(-1) ?? ''
+  const last = others.reduce((newest, { lastAt }) => (lastAt > newest ? lastAt : newest), '')
   const causes = others.slice(0, 3).map((one) => `${one.status} ${one.code} ${one.count}× with the key ${one.keyName}`)
   const more = others.length > causes.length ? ', and others' : ''
   const isKeys = others.some(({ status }) => status === 403)

@@ -126,11 +126,6 @@ function reconcilerProblem({
   return [{ severity: 'warning', text, cause: 'reconciler_failed', href: '/reconciler' }]
 }
 
-function safeMeanwhile(submits: number): string {
-  const wait = submits === 0 ? 'submits wait' : count(submits, 'submit waits', 'submits wait')
-  return `Nothing is lost: results wait at the provider, and ${wait} here. A submit expires after 23.5 h.`
-}
-
 /** The counts cover all sources, so only the first problem shows them. */
 function failingSourceProblem(
   { reconciler: { backlog }, now, ...numbers }: Numbers,
@@ -140,6 +135,8 @@ function failingSourceProblem(
   const isOther = name !== defaultSourceName
   const overdue = isFirst ? numbers.overdue : 0
   const waiting = isFirst ? backlog.incomplete : 0
+  const submits = numbers.waitingSubmits
+  const wait = submits === 0 ? 'submits wait' : count(submits, 'submit waits', 'submits wait')
   // Longer than a restart of the provider.
   const isLong = now.getTime() - Date.parse(since) >= 5 * 60_000
   const incomplete = `${backlog.incomplete_capped ? 'at least ' : ''}${count(waiting, 'result is', 'results are')} not complete`
@@ -152,7 +149,7 @@ function failingSourceProblem(
     'Polls go on: one about every 5 s, and each request within 5 minutes. The first usable answer ends this alarm.',
     `Check ${isOther ? 'its' : "the provider's"} status,`,
     `and that ${isOther ? 'the URL of its API' : `GENERATION_API_URL (${numbers.generationApiUrl})`} is reachable.`,
-    isOther ? '' : safeMeanwhile(numbers.waitingSubmits),
+    isOther ? '' : `Nothing is lost: results wait at the provider, and ${wait} here. A submit expires after 23.5 h.`,
   )
   return {
     severity: isLong || overdue > 0 ? 'critical' : 'warning',
@@ -163,26 +160,19 @@ function failingSourceProblem(
   }
 }
 
-function contradictionProblems({ contradictions }: Numbers): Problem[] {
-  const { open, decided, last_open, last_decided } = contradictions
-  const problem = (
-    severity: Problem['severity'],
-    cause: string,
-    stands: string,
-    of: { n: number; last: string | null },
-  ) => {
-    const { n, last } = of
-    if (n === 0) return []
-    const text = `${count(n, 'webhook contradicts', 'webhooks contradict')} ${stands}`
-    const href = n === 1 && last !== null ? `/requests/${last}` : '/requests?contradiction=true'
-    return [{ severity, text, cause, count: n, href }]
-  }
+function contradictionProblems({ contradictions: { open, decided, last_open, last_decided } }: Numbers): Problem[] {
   const undecided = "the stored result, which stands until the provider's own result decides."
   const settled = "the provider's own result, which stands."
-  return [
-    ...problem('warning', 'contradiction', undecided, { n: open, last: last_open }),
-    ...problem('notice', 'contradiction_decided', settled, { n: decided, last: last_decided }),
-  ]
+  const both = [
+    { severity: 'warning', cause: 'contradiction', count: open, last: last_open, stands: undecided },
+    { severity: 'notice', cause: 'contradiction_decided', count: decided, last: last_decided, stands: settled },
+  ] as const
+  return both.flatMap(({ last, stands, ...about }) => {
+    if (about.count === 0) return []
+    const text = `${count(about.count, 'webhook contradicts', 'webhooks contradict')} ${stands}`
+    const isOne = about.count === 1 && last !== null
+    return [{ ...about, text, href: isOne ? `/requests/${last}` : '/requests?contradiction=true' }]
+  })
 }
 
 function strangersProblem({ strangers, recent: { minutes } }: Numbers): Problem[] {
@@ -201,21 +191,16 @@ function overdueProblem({ overdue, overduePolls, fetchRatePerMinute, reconciler:
   const known = `${overdueText(overdue)}: neither a webhook nor a poll has brought ${results}.`
   const isQuota = overduePolls?.outcome === 'postponed' && overduePolls.detail === 'quota'
   const text = isQuota
-    ? sentences(known, quotaSpent, polling, ifItGrows(fetchRatePerMinute))
+    ? sentences(
+        known,
+        'Polls wait, because the calls that polls may use in this minute are used up.',
+        'Calls that are left are kept for submits.',
+        polling,
+        `Nothing is lost. If the number grows, raise FETCH_RATE_PER_MINUTE (now ${fetchRatePerMinute}),`,
+        'or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
+      )
     : sentences(known, lastPolls(overdue, overduePolls), polling)
   return [{ severity: 'warning', text, cause: 'overdue', count: overdue, href: '/requests?overdue=true' }]
-}
-
-const quotaSpent = sentences(
-  'Polls wait, because the calls that polls may use in this minute are used up.',
-  'Calls that are left are kept for submits.',
-)
-
-function ifItGrows(fetchRatePerMinute: number): string {
-  return sentences(
-    `Nothing is lost. If the number grows, raise FETCH_RATE_PER_MINUTE (now ${fetchRatePerMinute}),`,
-    'or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
-  )
 }
 
 function lastPolls(overdue: number, polls: OverduePolls | undefined): string {

@@ -34,9 +34,7 @@ export async function requeueMany(
   { query, filters, count, actor, time, signal }: RequeueMany,
 ): Promise<{ id: string; count: number; requeued: number }> {
   const id = randomUUID()
-  await db.execute(sql`
-    insert into mediadock.replays (${list(replays, 'id', 'started_at', 'actor', 'filters', 'count')})
-    values (${id}::uuid, ${time()}, ${actor}, ${JSON.stringify(query)}::jsonb, ${count}::int)`)
+  await db.insert(onCall.replays).values({ id, started_at: time(), actor, filters: query, count })
   let [cursor, before, requeued]: [string | undefined, number, number] = [undefined, 0, 0]
   do {
     signal.throwIfAborted()

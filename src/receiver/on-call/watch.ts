@@ -1,10 +1,29 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { isOutage } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
-import { tellAway, type AlertDeps } from './alerts.ts'
+import { pollMs } from '../slice.ts'
+import { tellAway, tellOnce, type AlertDeps } from './alerts.ts'
 import { noteIssues, noteOutage } from './issues.ts'
 import type { ProblemsOptions } from './numbers.ts'
 import { readProblems } from './problems.ts'
+import { readingOptions, type ReadingDeps } from './reading.ts'
+
+type OnCallRolesDeps = ReadingDeps &
+  Pick<AlertDeps, 'clock' | 'logger' | 'fetch' | 'signal'> & { after: Promise<void>; wakeAlerts: () => void }
+
+/** Returns two roles: one keeps problems as issues, the other posts notices of them to `ALERT_WEBHOOK_URL`. */
+export function onCallRoles(deps: OnCallRolesDeps) {
+  const { settings, after, signal, wakeAlerts } = deps
+  const alerting = { ...deps, url: settings.alertWebhookUrl, from: new URL(settings.webhookPublicUrl).host }
+  // The role arrival-partitions makes its partitions first, since readers of the log would hold locks that it needs.
+  const pauseAtStart = () => delay(3000, undefined, { signal }).catch(() => {})
+  const watch = createWatch({ ...alerting, read: () => readingOptions(deps), onChanged: wakeAlerts })
+  return {
+    alerts: { runOnce: () => tellOnce(alerting), idleMs: pollMs },
+    issues: { runOnce: watch, idleMs: 10_000, after: after.then(pauseAtStart) },
+  }
+}
 
 /** A shorter outage is a restart or a failover. */
 const awayAfterMs = 30_000

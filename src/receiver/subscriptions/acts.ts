@@ -8,7 +8,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { FeedItem } from '../queries/feed.ts'
 import { feedFilterSchema } from '../queries/filters.ts'
 import type { ReceiverSettings } from '../settings.ts'
-import { judgeSubscriptionUrl, postChange, type ChangePostEnd } from './posting.ts'
+import { judgeSubscriptionUrl, postChange } from './posting.ts'
 import { createSubscriptionPoster } from './role.ts'
 import { subscriptions } from './subscriptions-schema.ts'
 
@@ -186,15 +186,11 @@ async function testSubscription(
       { ...row, webhookId, body: JSON.stringify(sample) },
       signal,
     )
-    return { ok: end.outcome === 'accepted', trouble: troubleOf(end), webhook_id: webhookId }
+    const trouble = end.outcome === 'cut' ? 'the test was aborted' : 'trouble' in end ? end.trouble : null
+    return { ok: end.outcome === 'accepted', trouble, webhook_id: webhookId }
   } finally {
     await poster.close()
   }
-}
-
-function troubleOf(end: ChangePostEnd): string | null {
-  if (end.outcome === 'accepted') return null
-  return end.outcome === 'cut' ? 'the test was aborted' : end.trouble
 }
 
 function newSecret(): string {
