@@ -1,5 +1,5 @@
 import postgres from 'postgres'
-import { PgDatabase, PgDialect, type PostgresJsQueryResultHKT, PostgresJsSession, type SQL } from './drizzle.ts'
+import { PgDatabase, PgDialect, type PostgresJsQueryResultHKT, PostgresJsSession } from './drizzle.ts'
 import { checkAnswer, databaseErrorOf, isConnectionLost } from './errors.ts'
 import { parsePostgresUrl } from './url.ts'
 
@@ -119,7 +119,7 @@ export async function onOneConnection<T>(
   const connection = await clientOf(db).reserve()
   let usable = true
   try {
-    return await work(databaseOver(connection, before))
+    return await work(databaseOver(connection, { before }))
   } catch (error) {
     // postgres.js returns a lost connection to the pool itself.
     usable = !isConnectionLost(error)
@@ -140,12 +140,16 @@ async function takeBack(connection: postgres.ReservedSql): Promise<void> {
 
 /**
  * Creates a database on a pool, or on one connection until its release. Like `drizzle()`, which would load a copy of
- * the driver without our patch, but checks each answer. `before` runs before each statement and may throw.
+ * the driver without our patch, but checks each answer. `before` runs before each statement and may throw. With
+ * `prepare`, Postgres keeps each statement.
  */
-export function databaseOver(client: postgres.Sql | postgres.ReservedSql, before?: () => void): Database {
-  const unsafe: Unsafe = (text, params, options) => {
+export function databaseOver(
+  client: postgres.Sql | postgres.ReservedSql,
+  { before, prepare = false }: { before?: (() => void) | undefined; prepare?: boolean } = {},
+): Database {
+  const unsafe: Unsafe = (text, params) => {
     before?.()
-    const query = client.unsafe(text, params, options)
+    const query = client.unsafe(text, params, { prepare })
     const check = <Rows>(rows: Rows) => checkAnswer(rows, text)
     // drizzle reads rows as objects for raw SQL, and as arrays for its builder.
     // oxlint-disable-next-line unicorn/no-thenable -- drizzle awaits it, or calls values()
@@ -169,24 +173,4 @@ function leaveText({ options }: postgres.Sql): void {
   const asItIs = (value: unknown) => value
   for (const type of dates) options.parsers[type] = asItIs
   for (const type of [...dates, ...json]) options.serializers[type] = asItIs
-}
-
-type Scalar = string | number | boolean | Uint8Array | null
-
-/** Converts a statement to the driver's form, for options that drizzle's `execute` does not have. */
-export function statementOf(query: SQL): { text: string; params: (Scalar | Scalar[])[] } {
-  const { sql: text, params } = dialect.sqlToQuery(query)
-  return { text, params: params.map((value) => (Array.isArray(value) ? value.map(toScalar) : toScalar(value))) }
-}
-
-function toScalar(value: unknown): Scalar {
-  if (
-    typeof value === 'string' ||
-    typeof value === 'number' ||
-    typeof value === 'boolean' ||
-    value === null ||
-    value instanceof Uint8Array
-  )
-    return value
-  throw new TypeError(`a statement does not accept a parameter of type ${typeof value}`)
 }
