@@ -1,24 +1,15 @@
 import { z } from 'zod'
 import * as wire from '../../../wire/schemas.ts'
+import type { MediaItem } from '../../domain/report.ts'
 import { isStorable } from '../../domain/storable.ts'
 import { pixels } from '../media.ts'
 
 // The answers that the receiver accepts from a provider. Members that the spec shows are checked. Where the spec shows
 // no shape (audio in a result, the content of logs, further members), every plausible one lands, with its whole output.
 
-/** An item of an output, with members that the columns hold. The spec gives `duration` a type for videos only. */
-export type ReceivedItem = {
-  url: string
-  original_url: string | undefined
-  width: number | undefined
-  height: number | undefined
-  duration: unknown
-}
 type FoundItem = { url: string; original_url?: unknown; width?: unknown; height?: unknown; duration?: unknown }
 /** An output stands at most this deep in a result or a notification. */
 const outputLevels = 4
-
-type Kind = 'image' | 'video' | 'audio'
 
 const listOf = <T extends z.ZodType>(item: T) => z.array(item).min(1).max(wire.maxOutputItems)
 const link = z.looseObject({ url: wire.urlSchema })
@@ -43,15 +34,23 @@ export type ReceivedResult = z.infer<typeof receivedResultSchema>
 /** A running request. Its logs are not read, so they may have any shape. */
 export const receivedStatusSchema = wire.statusBodySchema.omit({ logs: true })
 
-/** An output with its items. `whole` is what `results` keeps, without further members that Postgres does not store. */
-function kept(kind: Kind, found: FoundItem[], whole: object): { kind: Kind; items: ReceivedItem[]; whole: object } {
+type Received = { media: MediaItem[]; whole: object }
+
+/** An output with its media. `whole` is what `results` keeps, without further members that Postgres does not store. */
+function kept(kind: MediaItem['kind'], found: FoundItem[], whole: object): Received {
   const items = found.map(readItem)
-  if (isStorable(whole, outputLevels)) return { kind, items, whole }
-  return { kind, items, whole: kind === 'image' ? { images: items } : { [kind]: items[0] } }
+  const media = items.map(({ duration, ...item }, position) => ({
+    kind,
+    position,
+    ...item,
+    duration_seconds: secondsOf(duration),
+  }))
+  if (isStorable(whole, outputLevels)) return { media, whole }
+  return { media, whole: kind === 'image' ? { images: items } : { [kind]: items[0] } }
 }
 
 /** Reads an item, whose further members may have any type. A value that its column would refuse is omitted. */
-function readItem({ url, original_url, width, height, duration }: FoundItem): ReceivedItem {
+function readItem({ url, original_url, width, height, duration }: FoundItem) {
   const original = wire.urlSchema.safeParse(original_url).data
   return {
     url,
@@ -60,4 +59,10 @@ function readItem({ url, original_url, width, height, duration }: FoundItem): Re
     height: pixels.parse(height),
     duration: isStorable(duration) ? duration : undefined,
   }
+}
+
+/** Reads seconds from a number or its text. Returns undefined for other values. */
+function secondsOf(duration: unknown): number | undefined {
+  const seconds = typeof duration === 'string' && duration !== '' ? Number(duration) : duration
+  return typeof seconds === 'number' && Number.isFinite(seconds) && seconds >= 0 ? seconds : undefined
 }

@@ -1,10 +1,6 @@
-import type { MediaItem, Parsed, UnreadableReason, Report } from '../../domain/report.ts'
-import {
-  receivedNotificationSchema,
-  type ReceivedItem,
-  type ReceivedNotification,
-  type ReceivedResult,
-} from './received.ts'
+import { requestIdSchema } from '../../../wire/schemas.ts'
+import type { Parsed, UnreadableReason, Report } from '../../domain/report.ts'
+import { receivedNotificationSchema, type ReceivedNotification, type ReceivedResult } from './received.ts'
 
 /** The report of a notification (spec, Events). */
 export function parse(json: unknown): Parsed {
@@ -13,18 +9,13 @@ export function parse(json: unknown): Parsed {
   return { kind: 'report', jobId: parsed.data.request_id, report: reportOfNotification(parsed.data) }
 }
 
-const guidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
-
 function refusal(json: unknown): { reason: UnreadableReason; jobId: string | undefined } {
   if (typeof json !== 'object' || json === null || Array.isArray(json))
     return { reason: 'unknown_shape', jobId: undefined }
-  const stated = 'request_id' in json ? json.request_id : undefined
-  if (typeof stated !== 'string' || !guidPattern.test(stated)) return { reason: 'no_request_id', jobId: undefined }
-  const status = 'status' in json ? json.status : undefined
-  return {
-    reason: status === 'OK' || status === 'ERROR' ? 'unknown_shape' : 'unknown_status',
-    jobId: stated.toLowerCase(),
-  }
+  const { request_id, status }: { request_id?: unknown; status?: unknown } = json
+  const jobId = requestIdSchema.safeParse(request_id).data
+  if (jobId === undefined) return { reason: 'no_request_id', jobId }
+  return { reason: status === 'OK' || status === 'ERROR' ? 'unknown_shape' : 'unknown_status', jobId }
 }
 
 /** An ERROR is complete. An OK has only the first image, so a poll that completes it is due at once. */
@@ -33,7 +24,7 @@ function reportOfNotification(notification: ReceivedNotification): Report {
   if (notification.status === 'ERROR')
     return { jobId, status: 'FAILED', media: [], mediaComplete: true, cost: 0, error: notification.error }
   const { model, output, cost } = notification.payload
-  return { jobId, status: 'COMPLETED', model, output: output.whole, media: mediaOf(output), mediaComplete: false, cost }
+  return { jobId, status: 'COMPLETED', model, output: output.whole, media: output.media, mediaComplete: false, cost }
 }
 
 /** Makes the report of an answer to GET /v1/requests/{id} (spec, Endpoints: result). */
@@ -44,7 +35,7 @@ export function reportOfResult(result: ReceivedResult): Report {
     status: result.status,
     model: result.model,
     output: output?.whole,
-    media: output === undefined ? [] : mediaOf(output),
+    media: output?.media ?? [],
     mediaComplete: true,
     // A cancelled request costs nothing, and its result may leave the cost out.
     cost: result.status === 'CANCELED' ? (result.cost ?? 0) : result.cost,
@@ -52,22 +43,4 @@ export function reportOfResult(result: ReceivedResult): Report {
     createdAt: result.created_at,
     completedAt: result.completed_at,
   }
-}
-
-function mediaOf({ kind, items }: { kind: MediaItem['kind']; items: readonly ReceivedItem[] }): MediaItem[] {
-  return items.map(({ url, original_url, width, height, duration }, position) => ({
-    kind,
-    position,
-    url,
-    original_url,
-    width,
-    height,
-    duration_seconds: secondsOf(duration),
-  }))
-}
-
-/** Reads seconds from a number or its text. Returns undefined for other values. */
-function secondsOf(duration: unknown): number | undefined {
-  const seconds = typeof duration === 'string' && duration !== '' ? Number(duration) : duration
-  return typeof seconds === 'number' && Number.isFinite(seconds) && seconds >= 0 ? seconds : undefined
 }
