@@ -4,7 +4,7 @@ import path from 'node:path'
 import type { z } from 'zod'
 import type { Logger } from '../../platform/logger.ts'
 import { jsonType, named, placeOf, plainWords } from '../../platform/plain-words.ts'
-import { type ReadVariable, readEngineToken } from '../engines/engine-token.ts'
+import { readEngineToken, type ReadVariable } from '../engines/engine-settings.ts'
 import { type Catalog, engineOf } from './catalog-model.ts'
 import { catalogFileSchema } from './catalog-schema.ts'
 

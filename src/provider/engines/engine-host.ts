@@ -1,11 +1,18 @@
-import { fork, type ChildProcess } from 'node:child_process'
+import { type ChildProcess, fork } from 'node:child_process'
 import path from 'node:path'
 import type { Logger } from '../../platform/logger.ts'
 import type { Output } from '../../wire/schemas.ts'
 import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
-import { type EngineReport, type Order, reportSchema } from './engine-messages.ts'
-import { readEngineToken } from './engine-token.ts'
-import { EngineError, type EngineJob, isDiscarded, type Report } from './engine.ts'
+import { readEngineToken } from './engine-settings.ts'
+import {
+  EngineError,
+  type EngineJob,
+  type EngineReport,
+  isDiscarded,
+  type Order,
+  type Report,
+  reportSchema,
+} from './engine.ts'
 
 /** The script of the engine process, beside this file and with its extension. */
 const script = path.join(import.meta.dirname, `engine-process${path.extname(import.meta.filename)}`)

@@ -3,8 +3,7 @@ import os from 'node:os'
 import { inspect } from 'node:util'
 import type { z } from 'zod'
 import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
-import { type EngineReport, orderSchema } from './engine-messages.ts'
-import { type Engine, EngineError, EngineStop } from './engine.ts'
+import { type Engine, EngineError, type EngineReport, EngineStop, orderSchema } from './engine.ts'
 
 /**
  * The process that runs engines. engine-host.ts starts it and sends orders over its channel. It has the lowest

@@ -2,8 +2,8 @@ import fs from 'node:fs/promises'
 import { decode, type Decoding, type Ffmpeg, findFfmpeg, maxPixels, readerOf, words } from '../../platform/ffmpeg.ts'
 import { EngineError, placeOf, type Reference } from './engine.ts'
 import type { FrameSize } from './frame-size.ts'
+import { bytesPerFrame, sampleRate } from './music.ts'
 import { undecodable } from './reference-picture.ts'
-import { bytesPerFrame, sampleRate } from './wav.ts'
 
 /** The frame rate of every clip, as in films: the least at which motion looks smooth. */
 export const framesPerSecond = 24

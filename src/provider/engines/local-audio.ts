@@ -5,8 +5,7 @@ import { readBrief } from './brief.ts'
 import type { Engine } from './engine.ts'
 import { locateFfmpeg, runFfmpeg } from './ffmpeg.ts'
 import { storeMedia, withScratch } from './media-store.ts'
-import { composeMusic } from './music.ts'
-import { encodeWav } from './wav.ts'
+import { composeMusic, encodeWav } from './music.ts'
 
 /** Creates the engine that composes music for the prompt, as WAV or MP3. */
 export function createLocalAudioEngine(ffmpegPath?: string): Engine {

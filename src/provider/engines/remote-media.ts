@@ -1,10 +1,10 @@
+import sharp from 'sharp'
 import { z } from 'zod'
 import { contentTypeOf } from '../../platform/media-type.ts'
 import type { Output } from '../../wire/schemas.ts'
 import type { EngineChoice } from '../domain/engine-choice.ts'
 import { EngineError, type EngineJob } from './engine.ts'
 import { mediaTypes, storeMedia } from './media-store.ts'
-import { type ReceivedPicture, receivePicture } from './received-picture.ts'
 
 /** An answer of a remote engine that breaks the protocol or a limit. The reason is only logged. */
 export function unusable(reason: string | Error): EngineError {
@@ -67,4 +67,26 @@ async function storeClip(type: 'video' | 'audio', job: EngineJob, bytes: Buffer)
   const extension = accepted.find((each) => mediaTypes[each] === contentType)
   if (extension === undefined) throw unusable(`its output is not ${type === 'video' ? 'an MP4' : 'a WAV or MP3'}`)
   return storeMedia(job, type, extension, bytes)
+}
+
+const formats = ['png', 'webp', 'jpg'] as const
+export type ReceivedPicture = { bytes: Buffer; format: (typeof formats)[number]; width: number; height: number }
+
+/**
+ * Accepts bytes from an image service as a complete PNG, WebP or JPEG, detected by content, with its true size. Refuses
+ * anything else, especially SVG and HTML, because stored files are served from our host.
+ */
+export async function receivePicture(bytes: Buffer): Promise<ReceivedPicture> {
+  const type = contentTypeOf(bytes)
+  const format = formats.find((each) => mediaTypes[each] === type)
+  if (format === undefined) throw new EngineError('the image service sent a file that is not a PNG, WebP or JPEG')
+  try {
+    const picture = sharp(bytes, { limitInputPixels: 67_108_864, failOn: 'truncated' })
+    const { autoOrient } = await picture.metadata()
+    // The header proves little, so this decodes every row.
+    await picture.clone().resize(8, 8).raw().toBuffer()
+    return { bytes, format, width: autoOrient.width, height: autoOrient.height }
+  } catch (cause) {
+    throw new EngineError('the image service answered with a damaged picture', { cause, transient: true })
+  }
 }

@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { drawCaption } from '../../../src/provider/engines/artwork/caption.ts'
+import { breakLines, drawableText, drawCaption } from '../../../src/provider/engines/artwork/caption.ts'
 import { drawCaptionLayer } from '../../../src/provider/engines/artwork/picture.ts'
-import { breakLines, drawableText } from '../../../src/provider/engines/artwork/text-lines.ts'
 import { rasterize } from '../../../src/provider/engines/rasterize.ts'
 
 describe('drawableText', () => {

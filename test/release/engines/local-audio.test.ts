@@ -1,8 +1,7 @@
 import fs from 'node:fs/promises'
 import { describe, expect, it } from 'vitest'
 import { createLocalAudioEngine } from '../../../src/provider/engines/local-audio.ts'
-import { composeMusic } from '../../../src/provider/engines/music.ts'
-import { encodeWav } from '../../../src/provider/engines/wav.ts'
+import { composeMusic, encodeWav } from '../../../src/provider/engines/music.ts'
 import { audioOf, fileOf, filesBelow, runEngine } from '../../provider/engines/engine-run.ts'
 import { probe } from '../../provider/engines/probe.ts'
 
