@@ -1,14 +1,13 @@
-/** Reads the text of an answer; undefined if it is too large, in which case the rest is not read. */
-export async function readBounded(response: Response, maxBytes: number): Promise<string | undefined> {
-  if (!response.body) return ''
+/** Reads the bytes of an answer; undefined if there are too many, in which case the rest is not read. */
+export async function readBounded(response: Response, maxBytes: number): Promise<Buffer | undefined> {
   const chunks: Uint8Array[] = []
   let bytes = 0
-  for await (const chunk of response.body) {
+  for await (const chunk of response.body ?? []) {
     bytes += chunk.length
     if (bytes > maxBytes) return undefined
     chunks.push(chunk)
   }
-  return Buffer.concat(chunks).toString('utf8')
+  return Buffer.concat(chunks)
 }
 
 /** The seconds that a `Retry-After` asks for; undefined without one, and for one that cannot be read. */

@@ -4,10 +4,17 @@ import { z } from 'zod'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Output } from '../../wire/schemas.ts'
 import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
-import { base64Overhead, type BoundedAnswer, boundedFetch } from './bounded-fetch.ts'
 import type { HttpEngineSettings } from './engine-settings.ts'
 import { type Engine, EngineError, type EngineJob, isDiscarded, type Report } from './engine.ts'
-import { type RemoteOutput, remoteOutputSchema, storeRemoteMedia, unusable } from './remote-media.ts'
+import {
+  base64Overhead,
+  type BoundedAnswer,
+  boundedFetch,
+  type RemoteOutput,
+  remoteOutputSchema,
+  storeRemoteMedia,
+  unusable,
+} from './remote-media.ts'
 
 /** Limit of one upload or download. `timeout_seconds` limits the whole job. */
 const transferTimeoutMs = 300_000

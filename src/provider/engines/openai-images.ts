@@ -4,14 +4,13 @@ import { z } from 'zod'
 import { jsonOf } from '../../platform/json-text.ts'
 import { extensionOf } from '../../platform/media-type.ts'
 import type { Output } from '../../wire/schemas.ts'
-import { base64Overhead, boundedFetch } from './bounded-fetch.ts'
 import { type Brief, readBrief } from './brief.ts'
 import type { OpenAiImagesSettings } from './engine-settings.ts'
 import { type Engine, EngineError, type EngineJob, type Reference, type Report } from './engine.ts'
 import { type FrameSize, imageSize } from './frame-size.ts'
 import { storeMedia } from './media-store.ts'
 import { encodePicture } from './rasterize.ts'
-import { type ReceivedPicture, receivePicture } from './remote-media.ts'
+import { base64Overhead, boundedFetch, type ReceivedPicture, receivePicture } from './remote-media.ts'
 
 const answerSchema = z.object({
   data: z.array(z.object({ b64_json: z.string().nullish(), url: z.string().nullish() })).min(1),

@@ -1,6 +1,7 @@
 import sharp from 'sharp'
 import { z } from 'zod'
 import { contentTypeOf } from '../../platform/media-type.ts'
+import { readBounded } from '../../platform/outward/answers.ts'
 import type { Output } from '../../wire/schemas.ts'
 import type { EngineChoice } from '../domain/engine-choice.ts'
 import { EngineError, type EngineJob } from './engine.ts'
@@ -88,5 +89,35 @@ export async function receivePicture(bytes: Buffer): Promise<ReceivedPicture> {
     return { bytes, format, width: autoOrient.width, height: autoOrient.height }
   } catch (cause) {
     throw new EngineError('the image service answered with a damaged picture', { cause, transient: true })
+  }
+}
+
+/** The factor from the bytes of outputs to an answer with them: base64 adds a third, and JSON a little. */
+export const base64Overhead = 1.4
+
+export type BoundedRequest = {
+  url: string
+  init: RequestInit
+  /** Aborts the whole exchange, including the body. */
+  signal: AbortSignal
+  maxBytes: number
+}
+
+export type BoundedAnswer = { status: number; body: Buffer }
+
+/**
+ * Makes one HTTP exchange whose answer takes at most `maxBytes` of memory. Does not follow redirects, which could lead
+ * to any host. Failures to connect and incomplete answers are transient EngineErrors.
+ */
+export async function boundedFetch({ url, init, signal, maxBytes }: BoundedRequest): Promise<BoundedAnswer> {
+  try {
+    const response = await fetch(url, { ...init, signal, redirect: 'manual' })
+    const body = await readBounded(response, maxBytes)
+    if (body === undefined) throw new EngineError(`the image service answered with more than ${maxBytes} bytes`)
+    return { status: response.status, body }
+  } catch (cause) {
+    if (cause instanceof EngineError) throw cause
+    signal.throwIfAborted()
+    throw new EngineError('the image service could not be reached', { cause, transient: true })
   }
 }

@@ -62,7 +62,7 @@ async function fetchJson({ fetch, cut }: KeySetsDeps, url: string): Promise<unkn
   const text = await readBounded(response, maxAnswerBytes)
   if (response.status !== 200) throw new Error(`answered ${response.status}`)
   if (text === undefined) throw new Error(`the answer is larger than ${maxAnswerBytes} bytes`)
-  return JSON.parse(text)
+  return JSON.parse(text.toString('utf8'))
 }
 
 /**

@@ -38,7 +38,7 @@ export function createSourceClient({ baseUrl, fetch, clock }: SourceClientDeps):
       rate = rateOf(response)
       return {
         status: response.status,
-        body,
+        body: body?.toString('utf8'),
         retryAfterSeconds: retryAfterOf(response.headers.get('retry-after'), clock()),
       }
     }
