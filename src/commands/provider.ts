@@ -1,5 +1,7 @@
 import { readProviderCatalog, readProviderSecretKey } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
+import { listKeys } from '../provider/accounts/keys.ts'
+import { checkLedger } from '../provider/accounts/ledger.ts'
 import * as provider from '../provider/operating/commands.ts'
 import type { CommandDeps } from '../provider/operating/commands.ts'
 import { actorHere, stderrLogger } from './audited-command.ts'
@@ -24,7 +26,7 @@ const actions: Record<string, Action> = {
     return { json: created, print: () => printFacts({ ...created, scopes: created.scopes.join(',') }) }
   },
   'keys list': async (deps, _words, { account }) =>
-    table(await provider.listKeys(deps, { account }), {
+    table(await listKeys(deps.db, { account }), {
       id: ({ id }) => id,
       account: (key) => key.account,
       name: ({ name }) => name,
@@ -53,7 +55,7 @@ const actions: Record<string, Action> = {
     facts(await provider.setFaults(deps, required(id, 'the id of the key'), provider.parseFaults(faults))),
   'faults clear': async (deps, [id]) => facts(await provider.setFaults(deps, required(id, 'the id of the key'), null)),
   'ledger check': async (deps) => {
-    const check = await provider.checkLedger(deps)
+    const check = await checkLedger(deps.db)
     return { ...facts(check), code: check.ok ? 0 : 1 }
   },
 }

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { checkLedger } from '../../src/provider/accounts/ledger.ts'
 import { readCatalog } from '../../src/provider/catalog/catalog-file.ts'
-import { cancelRequest, checkLedger, setFaults } from '../../src/provider/operating/commands.ts'
+import { cancelRequest, setFaults } from '../../src/provider/operating/commands.ts'
 import { long } from '../chaos/length.ts'
 import { quickPictures } from '../provider/support/quick-pictures.ts'
 import { startTestProvider } from '../provider/support/running-provider.ts'
@@ -87,7 +88,7 @@ describe(`${submits} mixed submits over ${connections} connections with balances
     }, 400_000)
     const rows = await sql`select id from provider.requests`
     expect(new Set(rows.map(({ id }) => id))).toEqual(accepted)
-    expect(await checkLedger(provider.deps)).toMatchObject({ ok: true, problems: [] })
+    expect(await checkLedger(provider.deps.db)).toMatchObject({ ok: true, problems: [] })
     const [sums] = await sql`select sum(amount) = 0 as zero from provider.ledger_entries`
     expect(sums?.['zero']).toBe(true)
     const ends = await sql`select status, kind, count(*)::int as n from provider.requests r

@@ -2,8 +2,8 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, it, onTestFinished } from 'vitest'
+import { checkLedger } from '../../src/provider/accounts/ledger.ts'
 import { builtInCatalog } from '../../src/provider/catalog/catalog-file.ts'
-import { checkLedger } from '../../src/provider/operating/commands.ts'
 import { long, roundsOf } from '../chaos/length.ts'
 import { withReceiverProcess, type ReceiverProcess } from '../chaos/receiver-process.ts'
 import { inTable } from '../chaos/table.ts'
@@ -200,7 +200,7 @@ async function countBooks({ provider, key, sql, internalUrl }: Stand, saved: rea
     balance: { credits: granted - orders * price },
     usage_30d: { requests: orders, credits_spent: orders * price },
   })
-  expect(await checkLedger(provider.deps)).toMatchObject({ ok: true, problems: [] })
+  expect(await checkLedger(provider.deps.db)).toMatchObject({ ok: true, problems: [] })
   const costs = await fetch(`${internalUrl}/api/costs?by=key_name`)
   expect(await costs.json()).toMatchObject({
     data: [{ group: 'live', requests: orders, credits_settled: orders * price, credits_reserved: 0 }],

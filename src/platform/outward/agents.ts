@@ -1,10 +1,7 @@
 import type { LookupFunction } from 'node:net'
 import { Agent } from 'undici'
-import { isPublicAddress } from './public-address.ts'
+import { isPublicAddress } from './public-url.ts'
 import type { Resolve } from './resolver.ts'
-
-/** How to connect to a URL: only at public addresses, at any address, or not at all with a reason. */
-export type Dialling = { kind: 'public' } | { kind: 'named' } | { kind: 'refused'; why: string }
 
 /**
  * The longest time that an idle connection stays open for the next call, even if the server allows more. Many servers

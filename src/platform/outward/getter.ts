@@ -1,5 +1,6 @@
 import { type Dispatcher, request } from 'undici'
-import { createAgents, type Dialling } from './agents.ts'
+import { createAgents } from './agents.ts'
+import type { Dialling } from './public-url.ts'
 import type { Resolve } from './resolver.ts'
 
 export type GettingOptions = {

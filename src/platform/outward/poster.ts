@@ -1,6 +1,7 @@
 import { request } from 'undici'
 import { storableText } from '../storable-text.ts'
-import { createAgents, type Dialling } from './agents.ts'
+import { createAgents } from './agents.ts'
+import type { Dialling } from './public-url.ts'
 import type { Resolve } from './resolver.ts'
 
 /** Enough for an ordinary error page. A longer answer is not read to its end, and its connection is closed. */

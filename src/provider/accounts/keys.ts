@@ -103,11 +103,10 @@ export type KeyListing = Awaited<ReturnType<typeof listKeys>>[number]
  */
 export const listedRows = 500
 
-/** A page of the keys of one or all accounts. `before` is the last key of the previous page. */
-export type KeyPage = { account?: string | undefined; before?: string | undefined; limit: number }
+type KeyPage = { account?: string | undefined; before?: string | undefined; limit?: number }
 
-/** Lists keys, newest first. */
-export async function listKeys(db: Database, { account, before, limit }: KeyPage) {
+/** Lists the keys of one or all accounts, newest first. `before` is the last key of the previous page. */
+export async function listKeys(db: Database, { account, before, limit = Number.MAX_SAFE_INTEGER }: KeyPage = {}) {
   const last = alias(apiKeys, 'last')
   const place = sql`select ${last.created_at}, ${last.id} from ${apiKeys} last where ${last.id} = ${before}`
   const isOlder = before === undefined ? undefined : sql`(${created_at}, ${id}) < (${place})`

@@ -12,12 +12,11 @@ import { localized } from '../messages/messages.ts'
 import { cancelRequest } from '../queue/requests.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
 import { submit } from '../submit/submit.ts'
-import { readAccount } from './account.ts'
 import { readBody } from './body.ts'
-import { asCaller, param, type ApiDeps, type AsCaller, type Handler } from './callers.ts'
+import { type ApiDeps, asCaller, type AsCaller, type Handler, param } from './callers.ts'
 import { serveMedia } from './media-files.ts'
 import openApiDocument from './openapi.json' with { type: 'json' }
-import { readResult, readStatus, unknownRequest } from './results.ts'
+import { readAccount, readResult, readStatus, unknownRequest } from './results.ts'
 import { shapesRouter } from './shapes.ts'
 
 /** Creates the API: /v1 of the spec, its documentation, and media. Health is answered by platform/http/readiness.ts. */

@@ -1,13 +1,14 @@
 import type { Request, RequestHandler, Response } from 'express'
+import { DeadlineError, withDeadline } from '../../platform/deadline.ts'
 import { proveConnection } from '../../platform/http/connections.ts'
 import { HttpError } from '../../platform/http/http.ts'
-import { type Identify, invalidApiKey, readApiKey } from '../accounts/auth.ts'
-import type { Caller } from '../accounts/identify.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { isOutage } from '../../platform/postgres/errors.ts'
+import { type Caller, type Identify, invalidApiKey, readApiKey } from '../accounts/identify.ts'
 import { applyRateLimit } from '../accounts/rate-limit.ts'
 import type { Scope } from '../domain/schema.ts'
 import type { ProviderSettings } from '../settings.ts'
 import type { SubmitDeps } from '../submit/submit.ts'
-import { createAvailability } from './availability.ts'
 
 export type ApiDeps = SubmitDeps & {
   settings: ProviderSettings
@@ -44,4 +45,36 @@ export function asCaller({ logger, identify }: ApiDeps): AsCaller {
 export function param(req: Request, name: string): string {
   const value = req.params[name]
   return typeof value === 'string' ? value : ''
+}
+
+/** Error codes of a full or read-only media folder. A sandbox submit may copy its sample there. */
+const fullDiskCodes: ReadonlySet<unknown> = new Set(['ENOSPC', 'EDQUOT', 'EROFS'])
+
+/**
+ * Limits the work behind answers in number and time. A late answer, an outage of Postgres or a full disk becomes 503
+ * with Retry-After. The signal aborts with the 503: a statement that was not sent by then is not sent.
+ */
+export function createAvailability(logger: Logger) {
+  let inFlight = 0
+  return async function available(work: (signal: AbortSignal) => Promise<void>): Promise<void> {
+    // Concurrent requests. Further ones would only wait in memory for a connection.
+    if (inFlight >= 2000) throw unavailable('too many requests are being answered at this moment')
+    inFlight += 1
+    const late = new AbortController()
+    const running = work(late.signal).finally(() => (inFlight -= 1))
+    try {
+      await withDeadline(running, 10_000, 'the answer')
+    } catch (error) {
+      late.abort(error)
+      const isFull = error instanceof Error && 'code' in error && fullDiskCodes.has(error.code)
+      if (!(isFull || error instanceof DeadlineError || isOutage(error))) throw error
+      const cause = isFull ? 'media folder is full or read-only' : 'database cannot be reached or is too slow'
+      logger.warn({ err: error }, `answered 503: the ${cause}`)
+      throw unavailable('the service cannot be reached at this moment')
+    }
+  }
+}
+
+function unavailable(message: string): HttpError {
+  return new HttpError(503, 'unavailable', message, { headers: { 'Retry-After': '5' } })
 }

@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
-import { type Markup, linkTo, table, moment } from '../../platform/pages/parts.ts'
-import type { AuditRow } from '../operating/audit.ts'
+import { linkTo, type Markup, moment, table } from '../../platform/pages/parts.ts'
+import type { AuditRow } from '../operating/commands.ts'
 import { listPages } from './list-page.ts'
 
 export type AuditView = {

@@ -4,19 +4,19 @@ import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { shownCharacters } from '../../platform/json-text.ts'
 import { sendPage } from '../../platform/pages/console-page.ts'
-import { type Markup, action, badgeOf, table, time, facts } from '../../platform/pages/parts.ts'
+import { action, badgeOf, facts, type Markup, moment, table, time, type Tone } from '../../platform/pages/parts.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
 import {
   type AttemptListing,
   type DeliveryDetail,
+  type DeliveryListing,
   resendDelivery,
   showDelivery,
+  type Standing,
   standings,
 } from '../webhooks/delivery-history.ts'
 import { auditedHere, type ConsoleDeps, idOf } from './actions.ts'
-import { answerText, deliveryTable, standingBadge } from './delivery-table.ts'
-import { choiceOf } from './filter-fields.ts'
-import { showList } from './list-page.ts'
+import { choiceOf, showList } from './list-page.ts'
 import { accountLink, refreshedFrom, requestLink, type Show } from './parts.ts'
 import { findDeliveries, searchDeliveries } from './reads.ts'
 
@@ -103,4 +103,55 @@ function attemptTable(attempts: readonly AttemptListing[]): Markup {
     html`<bdi class="mono">${answerText(detail)}</bdi>`,
   ])
   return table({ label: 'Attempts', columns, rows, empty: 'No attempt has ended yet.' })
+}
+
+const standingTones: Record<Standing, Tone> = {
+  waiting: '',
+  sending: '',
+  retrying: 'warn',
+  delivered: 'good',
+  'given up': 'bad',
+  dropped: '',
+}
+
+export function standingBadge(standing: Standing): Markup {
+  return badgeOf(standing, standingTones[standing])
+}
+
+const columns = ['Delivery', 'Request', 'Account', 'Host', 'State', 'Answers', 'Last answer', 'Made']
+
+export function deliveryTable(deliveries: readonly DeliveryListing[], empty = 'No delivery.'): Markup {
+  const rows = deliveries.map((delivery) => {
+    const { id, request_id, account, url, host, created_at } = delivery
+    const answers = delivery.ended.map(({ http_status: status }) => status ?? 'no answer').join(', ')
+    return [
+      html`<a class="mono" href="/deliveries/${id}" title="${id}">${id.slice(0, 8)}</a>`,
+      request_id === null ? '—' : requestLink(request_id),
+      html`<span class="cut short" title="${account}">${accountLink(account)}</span>`,
+      html`<span class="cut short" title="${url}">${host}</span>`,
+      html`<span class="words">${standingBadge(delivery.standing)} ${nextOf(delivery)}</span>`,
+      html`<span class="words">${answers || 'none'}</span>`,
+      lastAnswer(delivery),
+      moment(created_at),
+    ]
+  })
+  return table({ label: 'Webhook deliveries', columns, rows, empty })
+}
+
+function nextOf({ standing, due_at }: DeliveryListing): Markup | '' {
+  if (standing !== 'retrying' && standing !== 'waiting') return ''
+  return html`<span class="soft">next ${time(due_at, 'seconds')}</span>`
+}
+
+/** The status and the beginning of the last answer, or the reason why none arrived. */
+function lastAnswer({ ended }: DeliveryListing): Markup {
+  const last = ended.at(-1)
+  if (last === undefined) return html`—`
+  const text = answerText(last.detail)
+  return html`<span class="cut answer" title="${text}">${last.http_status ?? ''} <bdi class="soft">${text}</bdi></span>`
+}
+
+/** A receiver's answer as text. Control and other invisible characters become dots. */
+export function answerText(detail: string): string {
+  return detail.replaceAll(/[^\P{C}\n\t]|[\u2028\u2029]/gu, '·')
 }

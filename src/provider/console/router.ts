@@ -8,10 +8,12 @@ import { guardAccess } from '../../platform/pages/access.ts'
 import { footer, page, pageAssets, pageHeaders, sendPage } from '../../platform/pages/console-page.ts'
 import type { Markup } from '../../platform/pages/parts.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
-import { readAccount } from '../api/account.ts'
+import { listKeys } from '../accounts/keys.ts'
+import { checkLedger } from '../accounts/ledger.ts'
+import { readAccount } from '../api/results.ts'
 import { sessions } from '../domain/console-schema.ts'
-import { listAudit } from '../operating/audit.ts'
 import * as commands from '../operating/commands.ts'
+import { listAudit } from '../operating/commands.ts'
 import {
   accountPage,
   accountsPage,
@@ -30,9 +32,8 @@ import { showDeliveries } from './deliveries-page.ts'
 import { listPages } from './list-page.ts'
 import { modelsPage } from './model-page.ts'
 import { showModels } from './model-routes.ts'
-import { rowsShown } from './newest-first.ts'
 import { accountPath, type Show } from './parts.ts'
-import { listAccounts, listEntries } from './reads.ts'
+import { listAccounts, listEntries, rowsShown } from './reads.ts'
 import { showRequests } from './requests-page.ts'
 
 const product = 'Provider'
@@ -109,7 +110,7 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
     const rows = await listAudit(db, { target, before, limit: rowsShown })
     show(req, res, 'Audit', auditPage({ rows, target, older: olderThan(rows), isFirst: before === undefined }))
   })
-  app.get('/ledger', async (req, res) => show(req, res, 'Ledger', ledgerPage(await commands.checkLedger(deps))))
+  app.get('/ledger', async (req, res) => show(req, res, 'Ledger', ledgerPage(await checkLedger(db))))
   app.get('/models', async (req, res) =>
     show(req, res, 'Models', modelsPage(await commands.listModels(deps), deps.catalog())),
   )
@@ -124,7 +125,7 @@ async function accountTab(deps: ConsoleDeps, req: Request, account: string, tab:
   switch (tab) {
     case 'keys': {
       const before = requestIdSchema.safeParse(given).data
-      const keys = await commands.listKeys(deps, { account, before, limit: rowsShown })
+      const keys = await listKeys(db, { account, before, limit: rowsShown })
       return keysTab(account, keys, pages(olderThan(keys)))
     }
     case 'ledger': {

@@ -4,19 +4,19 @@
  * createKey needs the secretKey.
  */
 import { z } from 'zod'
-import type { Actor, AuditDeps } from '../../platform/pages/audit.ts'
+import { type Actor, type AuditDeps, createAudit } from '../../platform/pages/audit.ts'
 import { plainWords } from '../../platform/plain-words.ts'
-import { eq, sql } from '../../platform/postgres/drizzle.ts'
-import { createPool } from '../../platform/postgres/postgres.ts'
+import { and, desc, eq, lt, sql } from '../../platform/postgres/drizzle.ts'
+import { createPool, type Database } from '../../platform/postgres/postgres.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import * as keys from '../accounts/keys.ts'
 import * as ledger from '../accounts/ledger.ts'
 import { builtInCatalog } from '../catalog/catalog-file.ts'
 import type { Catalog } from '../catalog/catalog-model.ts'
+import { audit } from '../domain/console-schema.ts'
 import { type Faults, faultsSchema } from '../domain/faults.ts'
 import { environments, type Environment, modelActivations, requests as request, scopes } from '../domain/schema.ts'
 import * as requests from '../queue/requests.ts'
-import { audited } from './audit.ts'
 
 /** `by` is the actor that the audit records. */
 export type CommandDeps = AuditDeps & { secretKey: Buffer; catalog: () => Catalog; by: Actor }
@@ -85,11 +85,6 @@ export async function createKey(deps: CommandDeps, { id, ...wanted }: WantedKey)
     if (created === undefined) throw new CommandError('the new key equals an existing one: try again')
     return created
   })
-}
-
-/** Lists keys, all of them unless `page` has a limit. */
-export async function listKeys({ db }: ReadDeps, page: Partial<keys.KeyPage> = {}): Promise<keys.KeyListing[]> {
-  return keys.listKeys(db, { limit: Number.MAX_SAFE_INTEGER, ...page })
 }
 
 export async function readKey({ db }: ReadDeps, id: string): Promise<keys.KeyListing | undefined> {
@@ -199,10 +194,6 @@ export async function setFaults(deps: CommandDeps, id: string, faults: Faults | 
   })
 }
 
-export async function checkLedger({ db }: ReadDeps): Promise<ledger.LedgerCheck> {
-  return ledger.checkLedger(db)
-}
-
 function keyId(id: string): string {
   const parsed = requestIdSchema.safeParse(id)
   if (!parsed.success) throw unknownKey(id)
@@ -219,4 +210,21 @@ function parse<T>(schema: z.ZodType<T>, value: unknown, name?: string): T {
   const [issue] = parsed.error.issues
   const where = [...(name === undefined ? [] : [name]), ...(issue?.path ?? [])].join('.')
   throw new CommandError(`${where || 'the value'} ${issue?.message ?? 'is invalid'}`, { malformed: true })
+}
+
+/** The provider's audit: changes of keys, credits, models and faults, cancels, and actions of the console. */
+export const audited = createAudit(audit)
+
+export type AuditRow = typeof audit.$inferSelect
+
+type AuditFilters = { target?: string | undefined; before?: number | undefined; limit: number }
+
+/**
+ * Lists entries, newest first. `before` is the last id of the previous page. `target` is the affected account, key,
+ * request or model.
+ */
+export async function listAudit(db: Database, { target, before, limit }: AuditFilters): Promise<AuditRow[]> {
+  const ofTarget = target === undefined ? undefined : eq(audit.target, target)
+  const older = before === undefined ? undefined : lt(audit.id, before)
+  return db.select().from(audit).where(and(ofTarget, older)).orderBy(desc(audit.id)).limit(limit)
 }

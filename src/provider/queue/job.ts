@@ -8,12 +8,19 @@ import type { Output } from '../../wire/schemas.ts'
 import type { RemoteJob } from '../domain/engine-choice.ts'
 import { badEndingOf } from '../domain/faults.ts'
 import type { EngineHost } from '../engines/engine-host.ts'
-import { EngineError, type Report } from '../engines/engine.ts'
+import { EngineError, EngineStop, type Report } from '../engines/engine.ts'
 import { sandboxOutput } from '../engines/sandbox.ts'
 import type { References } from '../references/references.ts'
 import type { Ending } from '../webhooks/notification.ts'
-import { createJobProgress } from './job-progress.ts'
-import { type ClaimedRequest, finishRequest, giveRequestBack, putRequestOff, recordRemoteJob } from './requests.ts'
+import {
+  type ClaimedRequest,
+  finishRequest,
+  giveRequestBack,
+  isCanceled,
+  putRequestOff,
+  recordProgress,
+  recordRemoteJob,
+} from './requests.ts'
 
 const retryPause = { baseMs: 2000, capMs: 30_000 }
 
@@ -149,4 +156,48 @@ async function finish(deps: JobDeps, claimed: ClaimedRequest, ending: Ending, ha
       await delay(jitteredPauseMs(attempt, { baseMs: 200, capMs: 5000 }, random))
     }
   }
+}
+
+export type JobProgressDeps = { db: Database; time: SharedTime; logger: Logger; leaseSeconds: number }
+
+/** Writes the progress of a running request, renews its lease, and notices the loss of the lease. */
+export function createJobProgress({ db, time, logger, leaseSeconds }: JobProgressDeps, claimed: ClaimedRequest) {
+  const lost = new AbortController()
+  let progress = 0
+  let logLines: string[] = []
+  let writtenAt = 0
+  let writing: Promise<void> | undefined
+
+  const write = async () => {
+    const lines = logLines
+    logLines = []
+    writtenAt = performance.now()
+    const ours = await recordProgress(db, claimed, { progress, logLines: lines, leaseSeconds, now: time() })
+    // Stops a canceled generation on a remote engine too. A generation that was taken over continues there.
+    if (!ours)
+      lost.abort(new EngineStop('the request is no longer ours', { discard: await isCanceled(db, claimed.id) }))
+  }
+  const writeOnce = (): Promise<void> => {
+    writing ??= write().finally(() => (writing = undefined))
+    return writing
+  }
+  const heartbeat = setInterval(() => {
+    writeOnce().catch((error: unknown) =>
+      logger.warn({ err: error, request_id: claimed.id }, 'lease not renewed, will try again'),
+    )
+  }, leaseSeconds * 250)
+
+  const report: Report = async (percent, line) => {
+    progress = Math.min(Math.max(Math.trunc(percent), progress), 100)
+    if (line !== undefined) logLines.push(line.replaceAll('\0', '').toWellFormed().slice(0, 500))
+    // Limits writes of engines that report more often. With twice this pause, `progress` would visibly jump.
+    if (performance.now() - writtenAt >= 250) await writeOnce()
+  }
+  /** Writes the remaining log lines and stops the heartbeat. */
+  const close = async () => {
+    clearInterval(heartbeat)
+    await writing
+    if (logLines.length > 0 && !lost.signal.aborted) await writeOnce()
+  }
+  return { report, close, lost: lost.signal }
 }

@@ -1,6 +1,5 @@
 import { HttpError } from '../../platform/http/http.ts'
-import { isPublicAddress, literalAddress } from '../../platform/outward/public-address.ts'
-import { diallingOf, parseGivenUrl } from '../../platform/outward/public-url.ts'
+import { diallingOf, isPublicAddress, literalAddress, parseGivenUrl } from '../../platform/outward/public-url.ts'
 import type { Resolve } from '../../platform/outward/resolver.ts'
 
 export type WebhookUrlRules = {

@@ -1,5 +1,5 @@
-import type { Dialling } from '../../platform/outward/agents.ts'
-import { isLocalName, isPublicAddress, literalAddress } from '../../platform/outward/public-address.ts'
+import type { Dialling } from '../../platform/outward/public-url.ts'
+import { isLocalName, isPublicAddress, literalAddress } from '../../platform/outward/public-url.ts'
 import { isLoopback } from '../../platform/settings.ts'
 
 export type LinkRules = {

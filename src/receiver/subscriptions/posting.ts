@@ -1,5 +1,5 @@
-import type { Dialling } from '../../platform/outward/agents.ts'
 import type { Poster } from '../../platform/outward/poster.ts'
+import type { Dialling } from '../../platform/outward/public-url.ts'
 import { publicUrlProblem } from '../../platform/outward/public-url.ts'
 import { version } from '../../platform/release.ts'
 import { isLoopback } from '../../platform/settings.ts'

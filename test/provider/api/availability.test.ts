@@ -1,7 +1,7 @@
 import { expect, it, onTestFinished, vi } from 'vitest'
 import { HttpError } from '../../../src/platform/http/http.ts'
 import { NoAnswerError } from '../../../src/platform/postgres/errors.ts'
-import { createAvailability } from '../../../src/provider/api/availability.ts'
+import { createAvailability } from '../../../src/provider/api/callers.ts'
 import { watchedLogger } from '../../platform/support/watched-logger.ts'
 
 const failureOf = (work: Promise<unknown>) =>

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { importDemoKeys } from '../../../src/provider/accounts/keys.ts'
+import { importDemoKeys, listKeys } from '../../../src/provider/accounts/keys.ts'
+import { checkLedger } from '../../../src/provider/accounts/ledger.ts'
 import * as commands from '../../../src/provider/operating/commands.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestProvider, type TestProvider } from '../support/running-provider.ts'
@@ -21,7 +22,7 @@ describe('keys', () => {
       scopes: ['read'],
     })
     await commands.revokeKey(provider.deps, first.id)
-    const listed = await commands.listKeys(provider.deps, { account: 'listed' })
+    const listed = await listKeys(provider.deps.db, { account: 'listed' })
     expect(listed).toMatchObject([
       {
         id: second.id,
@@ -39,8 +40,8 @@ describe('keys', () => {
         revoked_at: expect.any(String),
       },
     ])
-    expect(await commands.listKeys(provider.deps, { account: 'listed', limit: 1 })).toEqual(listed.slice(0, 1))
-    expect(await commands.listKeys(provider.deps, { account: 'listed', before: second.id })).toEqual(listed.slice(1))
+    expect(await listKeys(provider.deps.db, { account: 'listed', limit: 1 })).toEqual(listed.slice(0, 1))
+    expect(await listKeys(provider.deps.db, { account: 'listed', before: second.id })).toEqual(listed.slice(1))
     expect(await commands.readKey(provider.deps, first.id)).toEqual(listed[1])
     const text = JSON.stringify(listed)
     for (const { api_key, signing_secret } of [first, second]) {
@@ -81,7 +82,7 @@ describe('credits', () => {
         commands.CommandError,
       )
     }
-    expect((await commands.checkLedger(provider.deps)).ok).toBe(true)
+    expect((await checkLedger(provider.deps.db)).ok).toBe(true)
   })
 
   it('of a demo account are granted once, over any number of starts', async () => {
@@ -96,7 +97,7 @@ describe('credits', () => {
     for (let i = 0; i < 3; i += 1) await importDemoKeys(provider.deps, [demo])
     const { body } = await provider.call('GET', '/v1/account', { key: demo.apiKey })
     expect(body).toMatchObject({ account_id: 'demo', balance: { credits: 1000 } })
-    expect(await commands.listKeys(provider.deps, { account: 'demo' })).toHaveLength(1)
+    expect(await listKeys(provider.deps.db, { account: 'demo' })).toHaveLength(1)
   })
 })
 
@@ -108,7 +109,7 @@ describe('the ledger check', () => {
     const id = randomUUID()
     await sql`insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, created_at)
       values (${id}, 'tampered', ${id}, 'live', 'm', '{}', 1, 'COMPLETED', now())`
-    const { ok, problems } = await commands.checkLedger(provider.deps)
+    const { ok, problems } = await checkLedger(provider.deps.db)
     expect(ok).toBe(false)
     expect(problems).toEqual([
       'account tampered: balance 6, but its entries sum to 5',
@@ -116,7 +117,7 @@ describe('the ledger check', () => {
     ])
     await sql`update provider.accounts set available = 5 where id = 'tampered'`
     await sql`delete from provider.requests where id = ${id}`
-    expect((await commands.checkLedger(provider.deps)).ok).toBe(true)
+    expect((await checkLedger(provider.deps.db)).ok).toBe(true)
   })
 })
 

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { checkLedger } from '../../../src/provider/operating/commands.ts'
+import { checkLedger } from '../../../src/provider/accounts/ledger.ts'
 import { startTestProvider, type TestProvider } from '../support/running-provider.ts'
 
 let provider: TestProvider
@@ -38,7 +38,7 @@ describe('POST /v1/requests/{id}/cancel, when it is on', () => {
       balance: { credits: 84 },
       usage_30d: { requests: 30 },
     })
-    expect((await checkLedger(provider.deps)).ok).toBe(true)
+    expect((await checkLedger(provider.deps.db)).ok).toBe(true)
     expect((await provider.call('GET', `/v1/requests/${last}/cancel`, { key: key.api_key })).status).toBe(405)
   })
 })

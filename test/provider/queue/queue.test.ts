@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { checkLedger } from '../../../src/provider/accounts/ledger.ts'
 import { readResult } from '../../../src/provider/api/results.ts'
-import { checkLedger, createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
+import { createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
 import {
   cancelRequest,
   claimRequests,
@@ -24,7 +25,7 @@ beforeEach(async () => {
   keys.clear()
 })
 afterEach(async () => {
-  expect(await checkLedger(provider.deps)).toMatchObject({ ok: true, problems: [] })
+  expect(await checkLedger(provider.deps.db)).toMatchObject({ ok: true, problems: [] })
   await provider.close()
   await database.drop()
 })

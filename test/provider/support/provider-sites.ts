@@ -7,7 +7,8 @@ import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { expect, onTestFinished } from 'vitest'
-import { checkLedger, createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
+import { checkLedger } from '../../../src/provider/accounts/ledger.ts'
+import { createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
 import { childEnv } from '../../support/child-env.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -119,7 +120,7 @@ export async function withProviderSites({ database, urls, catcher, credits, cata
     },
     /** Broken promises: accepted submits without a request, requests without a submit, webhooks with two contents. */
     lookAtBooks: async () => {
-      const ledger = await checkLedger(deps)
+      const ledger = await checkLedger(deps.db)
       const known = await database.sql`
         select k.key, k.request_id, r.status from provider.idempotency_keys k join provider.requests r on r.id = k.request_id`
       const [total] = await database.sql`select count(*)::int as n from provider.requests`

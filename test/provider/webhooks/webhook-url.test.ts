@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { isPublicAddress } from '../../../src/platform/outward/public-address.ts'
+import { isPublicAddress } from '../../../src/platform/outward/public-url.ts'
 import { resolve } from '../../../src/platform/outward/resolver.ts'
 import { checkWebhookUrl } from '../../../src/provider/webhooks/webhook-url.ts'
 
