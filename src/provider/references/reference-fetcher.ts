@@ -52,44 +52,47 @@ export function createReferenceFetcher({
   /** Writes the file to `to`. For a bad reference, rejects with an EngineError that names its place in the input. */
   const fetch = async ({ reference, to, allowance, signal }: Fetching): Promise<Reference> => {
     const deadline = AbortSignal.timeout(deadlineMs)
-    const place = judgeReference(reference.link, rules)
+    const { link, ...described } = reference
+    const place = judgeReference(link, rules)
     try {
-      const body =
-        place.kind === 'own' ? readOwn(place.file) : await open(reference, AbortSignal.any([signal, deadline]))
-      const { field, position, kind } = reference
-      const limits = place.kind === 'own' ? { maxBytes: Infinity } : { maxBytes: maxBytesOf[kind], allowance }
-      const { contentType, sha256 } = await spool(body, { to, kind, ...limits })
-      return { field, position, kind, path: to, contentType, sha256 }
+      const spooled =
+        place.kind === 'own'
+          ? await spool(createReadStream(place.file), { to, reference })
+          : await spool(await open(reference, AbortSignal.any([signal, deadline])), { to, reference, allowance })
+      return { ...described, path: to, ...spooled }
     } catch (error) {
       signal.throwIfAborted()
       if (error instanceof StorageError || error instanceof EngineError) throw error
-      const what =
-        error instanceof Unusable
-          ? error.message
-          : deadline.aborted
-            ? `took longer than ${deadlineMs / 1000} s to fetch`
-            : 'could not be fetched'
-      throw new EngineError(`${placeOf(reference)} ${what}`, { cause: error })
+      if (place.kind === 'own') throw unusable(reference, 'is not on the media host', error)
+      const isLate = deadline.aborted
+      throw unusable(
+        reference,
+        isLate ? `took longer than ${deadlineMs / 1000} s to fetch` : 'could not be fetched',
+        error,
+      )
     }
   }
 
-  const open = async ({ link, kind }: ReferenceLink, signal: AbortSignal): Promise<AsyncIterable<Buffer>> => {
-    const opened = await getter.open(link, signal)
+  const open = async (reference: ReferenceLink, signal: AbortSignal): Promise<AsyncIterable<Buffer>> => {
+    const opened = await getter.open(reference.link, signal)
     if (opened.kind === 'refused') throw new Error(opened.why)
-    const { response } = opened
-    const announced = Number(response.headers['content-length'] ?? 0)
-    if (response.statusCode !== 200 || announced > maxBytesOf[kind]) discard(response)
-    if (response.statusCode !== 200) throw new Unusable(`could not be fetched: the answer was ${response.statusCode}`)
-    if (announced > maxBytesOf[kind]) throw new Unusable(tooLarge(maxBytesOf[kind]))
-    return response.body
+    const { statusCode, headers, body } = opened.response
+    const isTooLarge = Number(headers['content-length'] ?? 0) > maxBytesOf[reference.kind]
+    if (statusCode === 200 && !isTooLarge) return body
+    discard(opened.response)
+    if (statusCode === 200) throw tooLarge(reference)
+    throw unusable(reference, `could not be fetched: the answer was ${statusCode}`)
   }
   return { fetch, close: getter.close }
 }
 
 /** The reference is refused. The message is for the client. */
-class Unusable extends Error {
-  override name = 'Unusable'
-  code = 'unusable' as const
+function unusable(reference: ReferenceLink, what: string, cause?: unknown): EngineError {
+  return new EngineError(`${placeOf(reference)} ${what}`, { cause })
+}
+
+function tooLarge(reference: ReferenceLink): EngineError {
+  return unusable(reference, `is larger than ${maxBytesOf[reference.kind] / 1_000_000} MB`)
 }
 
 /** The disk failed, not the reference. A retry may succeed. */
@@ -98,19 +101,12 @@ class StorageError extends Error {
   code = 'storage' as const
 }
 
-async function* readOwn(file: string): AsyncGenerator<Buffer> {
-  try {
-    yield* createReadStream(file) as AsyncIterable<Buffer>
-  } catch (cause) {
-    throw new Unusable('is not on the media host', { cause })
-  }
-}
+type Spooling = { to: string; reference: ReferenceLink; allowance?: Allowance }
 
-type Spooling = { to: string; maxBytes: number; allowance?: Allowance; kind: Reference['kind'] }
-
+/** Writes a body to a file. Only what is fetched, with an allowance, has limits. */
 async function spool(
   body: AsyncIterable<Buffer>,
-  { to, maxBytes, allowance = { bytes: Infinity }, kind }: Spooling,
+  { to, reference, allowance }: Spooling,
 ): Promise<Pick<Reference, 'contentType' | 'sha256'>> {
   const hash = createHash('sha256')
   let head = Buffer.alloc(0)
@@ -120,27 +116,30 @@ async function spool(
     // Leaving the loop destroys the body and its connection.
     for await (const chunk of body) {
       bytes += chunk.length
-      if (bytes > maxBytes) throw new Unusable(tooLarge(maxBytes))
-      allowance.bytes -= chunk.length
-      if (allowance.bytes < 0) throw new EngineError('the references of the request are too large together')
+      if (allowance) {
+        if (bytes > maxBytesOf[reference.kind]) throw tooLarge(reference)
+        allowance.bytes -= chunk.length
+        if (allowance.bytes < 0) throw new EngineError('the references of the request are too large together')
+      }
       if (head.length < typeBytes) {
         head = Buffer.concat([head, chunk.subarray(0, typeBytes - head.length)])
         // Checked early, so that a file of a wrong type does not fill the disk.
-        if (head.length >= typeBytes) typeOf(head, kind)
+        if (head.length >= typeBytes) typeOf(head, reference)
       }
       hash.update(chunk)
       await ours(() => file.writeFile(chunk))
     }
-    return { contentType: typeOf(head, kind), sha256: hash.digest('hex') }
+    return { contentType: typeOf(head, reference), sha256: hash.digest('hex') }
   } finally {
     await file.close()
   }
 }
 
-function typeOf(head: Buffer, kind: Reference['kind']): string {
+function typeOf(head: Buffer, reference: ReferenceLink): string {
+  const { kind } = reference
   const type = contentTypeOf(head)
   const isTaken = type !== undefined && (kind === 'image' ? pictureTypes.has(type) : isOfKind(type, kind))
-  if (!isTaken) throw new Unusable(`is not ${kindNames[kind]}`)
+  if (!isTaken) throw unusable(reference, `is not ${kindNames[kind]}`)
   return type
 }
 
@@ -148,8 +147,4 @@ async function ours<T>(step: () => Promise<T>): Promise<T> {
   return step().catch((cause) => {
     throw new StorageError('a reference could not be written', { cause })
   })
-}
-
-function tooLarge(maxBytes: number): string {
-  return `is larger than ${maxBytes / 1_000_000} MB`
 }
