@@ -46,8 +46,9 @@ export async function runJob(deps: JobDeps, claimed: ClaimedRequest, cut: AbortS
       // The end matters more than the last log line.
       deps.logger.warn({ err: error, request_id: claimed.id }, 'the last progress of a generation was not written')
     })
-    if (ending.kind === 'retry') return await retry(deps, claimed, ending.pauseMs)
-    await finish(deps, claimed, ending)
+    if (ending.kind !== 'retry') return await finish(deps, claimed, ending)
+    await putRequestOff(deps.db, claimed, ending.pauseMs / 1000, deps.time())
+    deps.logger.info({ request_id: claimed.id, retry_after_ms: ending.pauseMs }, 'generation will be retried')
   } catch (error) {
     await progress.close().catch(() => {})
     if (progress.lost.aborted) return deps.logger.info({ request_id: claimed.id }, 'generation canceled or taken over')
@@ -125,11 +126,6 @@ function failed(message: string): Ending {
   return { kind: 'failed', error: { code: 'GENERATION_FAILED', message } }
 }
 
-async function retry({ db, time, logger }: JobDeps, claimed: ClaimedRequest, pauseMs: number): Promise<void> {
-  await putRequestOff(db, claimed, pauseMs / 1000, time())
-  logger.info({ request_id: claimed.id, retry_after_ms: pauseMs }, 'generation will be retried')
-}
-
 /** The end after internal errors, lost workers, or an end that Postgres refused. */
 const lastResort = failed('the generation could not be completed')
 
@@ -158,10 +154,8 @@ async function finish(deps: JobDeps, claimed: ClaimedRequest, ending: Ending, ha
   }
 }
 
-export type JobProgressDeps = { db: Database; time: SharedTime; logger: Logger; leaseSeconds: number }
-
 /** Writes the progress of a running request, renews its lease, and notices the loss of the lease. */
-export function createJobProgress({ db, time, logger, leaseSeconds }: JobProgressDeps, claimed: ClaimedRequest) {
+function createJobProgress({ db, time, logger, leaseSeconds }: JobDeps, claimed: ClaimedRequest) {
   const lost = new AbortController()
   let progress = 0
   let logLines: string[] = []

@@ -37,7 +37,6 @@ const lease = leaseOf('r', {
   due_at: requests.lease_until,
   claims: requests.claims,
 })
-const isMine = (claimed: ClaimedRequest) => sql`r.status = 'IN_PROGRESS' and ${lease.isHeld(claimed)}`
 
 export type ClaimOfRequests = { environment: Environment; limit: number; leaseSeconds: number; now: SQL }
 
@@ -76,21 +75,17 @@ export async function recordProgress(
   claimed: ClaimedRequest,
   { progress, logLines, leaseSeconds, now }: Progress,
 ): Promise<boolean> {
-  const rows = await db.execute(sql`
-    update provider.requests r
-    set progress = greatest(r.progress, ${progress}::int),
-      lease_until = ${later(now, leaseSeconds)},
-      logs = (r.logs || ${sql.param([...logLines])}::text[])[:500]
-    where ${isMine(claimed)} returning r.id`)
-  return rows.length > 0
+  return lease.write(
+    db,
+    claimed,
+    sql`progress = greatest(r.progress, ${progress}::int), lease_until = ${later(now, leaseSeconds)},
+      logs = (r.logs || ${sql.param([...logLines])}::text[])[:500]`,
+  )
 }
 
 /** Stores the remote job for the worker that may take the request over. Returns false if the lease was lost. */
 export async function recordRemoteJob(db: Database, claimed: ClaimedRequest, remoteJob: RemoteJob): Promise<boolean> {
-  const rows = await db.execute(sql`
-    update provider.requests r set remote_job = ${JSON.stringify(remoteJob)}::jsonb
-    where ${isMine(claimed)} returning r.id`)
-  return rows.length > 0
+  return lease.write(db, claimed, sql`remote_job = ${JSON.stringify(remoteJob)}::jsonb`)
 }
 
 export async function isCanceled(db: Database, id: string): Promise<boolean> {
@@ -105,16 +100,12 @@ export async function putRequestOff(
   pauseSeconds: number,
   now: SQL,
 ): Promise<void> {
-  await db.execute(sql`
-    update provider.requests r set ${lease.putOff(now, { pauseSeconds, trouble: 'the engine failed' })}
-      where ${isMine(claimed)}`)
+  await lease.write(db, claimed, lease.putOff(now, { pauseSeconds, trouble: 'the engine failed' }))
 }
 
 /** Returns a request when this process stops. Another process may claim it at once, and this run does not count. */
 export async function giveRequestBack(db: Database, claimed: ClaimedRequest, now: SQL): Promise<void> {
-  await db.execute(sql`
-    update provider.requests r set ${lease.giveBack(now)}, attempts = r.attempts - 1
-    where ${isMine(claimed)}`)
+  await lease.write(db, claimed, sql`${lease.giveBack(now)}, attempts = r.attempts - 1`)
 }
 
 /** Ends a running request once: settles or refunds, and puts its notification into the outbox. */
@@ -125,7 +116,8 @@ export async function finishRequest(
   { now, random, hasWebhook = true }: { now: SQL; random: () => number; hasWebhook?: boolean },
 ): Promise<boolean> {
   const delivery = hasWebhook ? notificationOf({ ...claimed, requestId: claimed.id }, ending, random) : undefined
-  return (await end(db, { id: claimed.id, guard: isMine(claimed), ending, delivery, now })) !== undefined
+  const guard = sql`r.status = 'IN_PROGRESS' and ${lease.isHeld(claimed)}`
+  return end(db, { id: claimed.id, guard, ending, delivery, now })
 }
 
 /**
@@ -134,8 +126,7 @@ export async function finishRequest(
  */
 export async function cancelRequest(db: Database, id: string, whileQueuedOnly: boolean): Promise<boolean> {
   const guard = whileQueuedOnly ? sql`r.status = 'IN_QUEUE'` : sql`r.status in ('IN_QUEUE', 'IN_PROGRESS')`
-  const ended = { id, guard, ending: { kind: 'canceled' }, delivery: undefined, now: postgresTime() } as const
-  return (await end(db, ended)) !== undefined
+  return end(db, { id, guard, ending: { kind: 'canceled' }, delivery: undefined, now: postgresTime() })
 }
 
 type End = { id: string; guard: SQL; ending: Ending; delivery: NewDelivery | undefined; now: SQL }
@@ -146,12 +137,12 @@ const statusOf = { completed: 'COMPLETED', failed: 'FAILED', canceled: 'CANCELED
 >
 
 /** The only way to a terminal state for a queued request. One statement, guarded by the state. */
-async function end(db: Database, { id, guard, ending, delivery, now }: End): Promise<string | undefined> {
+async function end(db: Database, { id, guard, ending, delivery, now }: End): Promise<boolean> {
   const output: Output | null = ending.kind === 'completed' ? ending.output : null
   const error = ending.kind === 'failed' ? ending.error : null
   const moved = sql`(select account_id, id as request_id, cost as amount, ${now} as at from ended
     where environment = 'live')`
-  const [row] = await db.execute<{ id: string }>(sql`
+  const rows = await db.execute(sql`
     with before as (
       select r.id, r.status from provider.requests r where r.id = ${id} and ${guard} for update
     ), ended as (
@@ -167,7 +158,7 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
     ), notified as (${insertDelivery(delivery, sql`ended`, now)}
     )
     select id from ended`)
-  return row?.id
+  return rows.length > 0
 }
 
 /**
