@@ -1,4 +1,4 @@
-import { type ErrorRequestHandler, type Response, Router } from 'express'
+import { type ErrorRequestHandler, Router } from 'express'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { falKeyOf, falKeySetOf } from '../../wire/fal-signature.ts'
@@ -15,7 +15,10 @@ import { readResult } from './results.ts'
 export function shapesRouter(deps: ApiDeps, as: AsCaller): Router {
   const router = Router({ caseSensitive: true, strict: true })
   router.post('/replicate/models/:owner/:model/predictions', as(predict(deps), 'generate'))
-  router.get('/replicate/predictions/:id', as(showPrediction(deps)))
+  router.get(
+    '/replicate/predictions/:id',
+    as(async (req, res, caller) => void res.json(predictionOf(await jobOf(deps, caller, param(req, 'id'))))),
+  )
 
   const keySet = falKeySetOf(falKeyOf(deps.settings.secretKey))
   router.get('/fal/.well-known/jwks.json', (_req, res) => void res.json(keySet))
@@ -42,10 +45,6 @@ function predict(deps: ApiDeps): Handler {
     const { request_id } = await submit(deps, wanted)
     res.status(201).json(predictionOf({ request_id, status: 'IN_QUEUE', model: param(req, 'model') }))
   }
-}
-
-function showPrediction(deps: ApiDeps): Handler {
-  return async (req, res, caller) => void res.json(predictionOf(await jobOf(deps, caller, param(req, 'id'))))
 }
 
 function queue(deps: ApiDeps): Handler {
@@ -81,13 +80,10 @@ function showFalOutput(deps: ApiDeps): Handler {
   return async (req, res, caller) => {
     const job = await jobOf(deps, caller, param(req, 'id'))
     if (job.output !== undefined) return void res.json(job.output)
-    answerWithoutOutput(res, job)
+    if (job.error !== undefined) return void res.status(500).json(falFailure(job.error))
+    const detail = job.status === 'CANCELED' ? 'Request was cancelled' : 'Request is still in progress'
+    res.status(400).json({ detail })
   }
-}
-
-function answerWithoutOutput(res: Response, { status, error }: ShapedJob): void {
-  if (error !== undefined) return void res.status(500).json(falFailure(error))
-  res.status(400).json({ detail: status === 'CANCELED' ? 'Request was cancelled' : 'Request is still in progress' })
 }
 
 type Job = ShapedJob & { position?: number | null }

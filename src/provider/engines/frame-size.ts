@@ -31,27 +31,23 @@ export function imageSize({ aspect_ratio: ratio = '1:1', resolution = '1k' }: Br
  */
 const widestRatio = 21 / 9
 
-type Shape = Pick<Brief, 'aspect_ratio' | 'resolution'>
-
 /**
  * The size of a clip. `resolution` is the short side. Both sides are even, as H.264 in yuv420p requires. `adaptive`
  * uses the shape of the first reference, or 16:9 without one.
  */
-export function videoSize({ aspect_ratio = '16:9', resolution = '720p' }: Shape, reference?: FrameSize): FrameSize {
-  const ratio = aspect_ratio === 'adaptive' ? adaptiveRatio(reference) : ratioOf(aspect_ratio)
-  const [, short] = /^(\d+)p$/.exec(resolution) ?? []
-  if (ratio === undefined || short === undefined)
+export function videoSize(
+  { aspect_ratio = '16:9', resolution = '720p' }: Pick<Brief, 'aspect_ratio' | 'resolution'>,
+  reference: FrameSize = { width: 16, height: 9 },
+): FrameSize {
+  const shape = reference.width / reference.height
+  const [, across, down] = /^(\d+):(\d+)$/.exec(aspect_ratio) ?? []
+  const ratio =
+    aspect_ratio === 'adaptive'
+      ? Math.min(Math.max(shape, 1 / widestRatio), widestRatio)
+      : Number(across) / Number(down)
+  const shortSide = Number(/^(\d+)p$/.exec(resolution)?.[1])
+  if (Number.isNaN(ratio) || Number.isNaN(shortSide))
     throw new EngineError('this engine has no frame size for that aspect_ratio and resolution')
-  const shortSide = Number(short)
   const longSide = 2 * Math.round((shortSide * Math.max(ratio, 1 / ratio)) / 2)
   return ratio >= 1 ? { width: longSide, height: shortSide } : { width: shortSide, height: longSide }
-}
-
-function ratioOf(aspectRatio: string): number | undefined {
-  const [, across, down] = /^(\d+):(\d+)$/.exec(aspectRatio) ?? []
-  return across === undefined || down === undefined ? undefined : +across / +down
-}
-
-function adaptiveRatio({ width, height }: FrameSize = { width: 16, height: 9 }): number {
-  return Math.min(Math.max(width / height, 1 / widestRatio), widestRatio)
 }

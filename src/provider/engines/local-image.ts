@@ -1,10 +1,10 @@
-import sharp, { type Sharp } from 'sharp'
+import sharp from 'sharp'
 import { drawPicture, drawVeil } from './artwork/picture.ts'
 import { readBrief } from './brief.ts'
 import type { Engine, Reference } from './engine.ts'
 import { imageSize, type FrameSize } from './frame-size.ts'
 import { storeMedia } from './media-store.ts'
-import { encodePicture, rasterize } from './rasterize.ts'
+import { encodePicture, pngOf, rasterize } from './rasterize.ts'
 import { fillWithPicture, fitPicture } from './reference-picture.ts'
 
 /**
@@ -28,7 +28,7 @@ export function createLocalImageEngine({ withOriginal }: { withOriginal: boolean
       const caption = { prompt, credit: `${job.model}  ${shape}  ${number}/${count}` }
       const seed = `${brief.seed}:${number - 1}`
       const picture = ground
-        ? await layOver(ground, await rasterize(drawVeil(size, seed, { strength, caption }), signal))
+        ? sharp(ground).composite([{ input: await pngOf(drawVeil(size, seed, { strength, caption }), signal) }])
         : await rasterize(drawPicture(size, seed, caption), signal)
       const store = async (name: string, as: 'png' | 'webp') =>
         storeMedia(job, `${name}-${number - 1}`, as, await encodePicture(picture.clone(), as))
@@ -38,10 +38,6 @@ export function createLocalImageEngine({ withOriginal }: { withOriginal: boolean
     }
     return { images }
   }
-}
-
-async function layOver(ground: Buffer, veil: Sharp): Promise<Sharp> {
-  return sharp(ground).composite([{ input: await veil.png({ compressionLevel: 1 }).toBuffer() }])
 }
 
 /**

@@ -10,7 +10,7 @@ import { type FrameSize, videoSize } from './frame-size.ts'
 import { storeMedia, withScratch } from './media-store.ts'
 import { composeMusic, encodeWav } from './music.ts'
 import { createRandom, type Random } from './random.ts'
-import { rasterize } from './rasterize.ts'
+import { pngOf } from './rasterize.ts'
 import { fitPicture, pictureSize } from './reference-picture.ts'
 
 /** Percentage of the work that is done when encoding starts and when it ends. */
@@ -66,8 +66,7 @@ async function filmOf(making: Making): Promise<Film> {
     ? drawVeil(size, seed, { strength, caption })
     : drawCaptionLayer(size, caption)
   const file = path.join(scratch, 'overlay.png')
-  // ffmpeg reads the file once, a moment later, so compression is not worth the time.
-  await (await rasterize(overlay, signal)).png({ compressionLevel: 1 }).toFile(file)
+  await fs.writeFile(file, await pngOf(overlay, signal))
   return {
     inputs: [...inputs, ['-framerate', String(framesPerSecond), '-i', file]],
     graph: [...graph, ...overlayFilters(inputs.length, duration)].join(';'),
@@ -151,7 +150,7 @@ export async function shoot({ job, brief, size, scratch, media, signal }: Making
       const larger = { width: size.width * 2, height: size.height * 2 }
       await fs.writeFile(
         file,
-        await (reference ? fitPicture(reference, larger) : draw(larger, `${seed}:${at}`, signal)),
+        await (reference ? fitPicture(reference, larger) : pngOf(drawPicture(larger, `${seed}:${at}`), signal)),
       )
       inputs.push([...words(`-f image2 -c:v png -framerate ${framesPerSecond} -i`), file])
     }
@@ -159,10 +158,6 @@ export async function shoot({ job, brief, size, scratch, media, signal }: Making
   }
   graph.push(`${inputs.map((_, at) => `[film${at}]`).join('')}concat=n=${count}[film]`)
   return { inputs, graph }
-}
-
-async function draw(size: FrameSize, seed: string, signal: AbortSignal): Promise<Buffer> {
-  return (await rasterize(drawPicture(size, seed), signal)).png({ compressionLevel: 1 }).toBuffer()
 }
 
 type Shot = { size: FrameSize; given: number; frames: number; random: Random }

@@ -75,20 +75,16 @@ export function mediaFileOf(link: URL, host: MediaHost): string | null | undefin
 /** Runs `work` with a private scratch folder and removes the folder afterwards. */
 export async function withScratch<T>(place: Place, work: (folder: string) => Promise<T>): Promise<T> {
   const folder = await mediaFolder(place)
-  await removeLeftovers(folder)
+  // Those that remain are of a worker that died during this request.
+  for (const name of await fs.readdir(folder)) {
+    if (name.startsWith(scratchPrefix)) await fs.rm(path.join(folder, name), { recursive: true, force: true })
+  }
   // In the same file system as the result, because the system's temporary folder may be small. Hidden, so never served.
   const scratch = await fs.mkdtemp(path.join(folder, scratchPrefix))
   try {
     return await work(scratch)
   } finally {
     await fs.rm(scratch, { recursive: true, force: true })
-  }
-}
-
-/** Removes files of a worker that died during this request. */
-async function removeLeftovers(folder: string): Promise<void> {
-  for (const name of await fs.readdir(folder)) {
-    if (name.startsWith(scratchPrefix)) await fs.rm(path.join(folder, name), { recursive: true, force: true })
   }
 }
 

@@ -18,6 +18,11 @@ export async function rasterize(svg: string, signal: AbortSignal): Promise<Sharp
   return sharp(image.pixels, { raw: { width: image.width, height: image.height, channels: 4, premultiplied: true } })
 }
 
+/** Draws an SVG as a PNG that is read once, a moment later, so compression is not worth the time. */
+export async function pngOf(svg: string, signal: AbortSignal): Promise<Buffer> {
+  return (await rasterize(svg, signal)).png({ compressionLevel: 1 }).toBuffer()
+}
+
 /** Encodes a drawn picture without its alpha channel, which is opaque everywhere. */
 export async function encodePicture(picture: Sharp, format: 'png' | 'webp'): Promise<Buffer> {
   const opaque = picture.removeAlpha()

@@ -39,29 +39,23 @@ export function notificationOf(request: Notified, ending: Ending, random: () => 
 }
 
 /** The notification in the shape in which the request was submitted. */
-function bodyOf(request: Notified, webhookUrl: string, ending: Ending): object | undefined {
+function bodyOf({ requestId, model, cost }: Notified, webhookUrl: string, ending: Ending): object | undefined {
+  if (ending.kind === 'canceled') return undefined
   const shape = shapeOf(webhookUrl)
-  if (shape === undefined || ending.kind === 'canceled') return notificationBody(request, ending)
-  const ended = { request_id: request.requestId, model: request.model, ...ending }
-  const job = { ...ended, status: ending.kind === 'completed' ? ('COMPLETED' as const) : ('FAILED' as const) }
-  return shape === 'fal' ? falWebhookOf(job) : predictionOf(job)
-}
-
-function notificationBody({ requestId, model, cost }: Notified, ending: Ending): Notification | undefined {
-  switch (ending.kind) {
-    case 'completed':
-      return {
-        request_id: requestId,
-        status: 'OK',
-        payload: { model, output: linksOf(ending.output), cost: Number(cost) },
-      }
-    case 'failed':
-      return { request_id: requestId, status: 'ERROR', error: ending.error }
-    case 'canceled':
-      return undefined
-    default:
-      return ending satisfies never
+  if (shape === undefined) {
+    const notification: Notification =
+      ending.kind === 'failed'
+        ? { request_id: requestId, status: 'ERROR', error: ending.error }
+        : {
+            request_id: requestId,
+            status: 'OK',
+            payload: { model, output: linksOf(ending.output), cost: Number(cost) },
+          }
+    return notification
   }
+  const status = ending.kind === 'completed' ? ('COMPLETED' as const) : ('FAILED' as const)
+  const job = { request_id: requestId, model, ...ending, status }
+  return shape === 'fal' ? falWebhookOf(job) : predictionOf(job)
 }
 
 /** Keeps only links, and only the first of several images (spec, Events, Body on success). */
