@@ -57,7 +57,7 @@ export function startLoop({ name, runOnce, idleMs, gatherMs, after, logger, sign
   const streak = createStreak(name)
 
   const run = async () => {
-    if (after) await Promise.race([after, aborted(signal)])
+    if (after && !signal.aborted) await Promise.race([after, once(signal, 'abort')])
     while (!signal.aborted) {
       woken = false
       try {
@@ -98,10 +98,6 @@ export function createStreak(role: string) {
         error: failing.error,
       },
   }
-}
-
-function aborted(signal: AbortSignal): Promise<unknown> {
-  return signal.aborted ? Promise.resolve() : once(signal, 'abort')
 }
 
 function jittered(ms: number): number {

@@ -3,9 +3,7 @@
  */
 export const typeBytes = 4096
 
-type MediaType = { contentType: string; extension: string }
-
-type Signature = MediaType & { is: (head: Buffer) => boolean }
+type Signature = { contentType: string; extension: string; is: (head: Buffer) => boolean }
 
 const starts =
   (text: string, at = 0) =>

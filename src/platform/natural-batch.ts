@@ -31,12 +31,11 @@ export function createNaturalBatch<Q, A>({ answerAll, parallel = 2 }: BatchOptio
       underWay += 1
       answerBatch(batch)
         .catch((error: unknown) => batch.forEach(({ reject }) => reject(error)))
-        .finally(next)
+        .finally(() => {
+          underWay -= 1
+          pump()
+        })
     }
-  }
-  const next = () => {
-    underWay -= 1
-    pump()
   }
   return (question) =>
     new Promise<A>((resolve, reject) => {

@@ -62,19 +62,15 @@ export function errorHandler(
   return (error, req, res, next) => {
     if (res.headersSent) return next(error)
     endWithoutBody(req)
-    const expected = expectedIn(error)
-    if (!expected) logger.error({ err: error, method: req.method, path: req.path }, 'unexpected error while answering')
-    const answer =
-      expected ?? new HttpError(500, 'internal_error', 'something failed on our side; the log has the details')
+    const known =
+      error instanceof URIError ? new HttpError(404, 'not_found', 'the path is not valid percent-encoding') : error
+    const isExpected = known instanceof HttpError
+    if (!isExpected)
+      logger.error({ err: error, method: req.method, path: req.path }, 'unexpected error while answering')
+    const unexpected = 'something failed on our side; the log has the details'
+    const answer = isExpected ? known : new HttpError(500, 'internal_error', unexpected)
     sendError(res, answer, localize(req, res, answer.message))
   }
-}
-
-function expectedIn(error: unknown): HttpError | undefined {
-  if (error instanceof HttpError) return error
-  return error instanceof URIError
-    ? new HttpError(404, 'not_found', 'the path is not valid percent-encoding')
-    : undefined
 }
 
 /** Leaves a refused request 2 s for the rest of its body, so that its sender sees the answer. */

@@ -58,15 +58,7 @@ function messageOf(note: LogNote | undefined): string | undefined {
 function describe(req: IncomingMessage, res: ServerResponse, ms: number): Record<string, unknown> {
   const note = res.logNote
   if (note !== undefined && note !== 'silent') return note.fields
-  return { method: req.method, path: pathOf(wholeUrlOf(req)), status: res.statusCode, ms }
-}
-
-/** The path as requested. A router removes its mount path from `url`. */
-function wholeUrlOf(req: IncomingMessage): string | undefined {
-  return 'originalUrl' in req && typeof req.originalUrl === 'string' ? req.originalUrl : req.url
-}
-
-/** Removes the query, which may contain a secret or a search. */
-function pathOf(url: string | undefined): string | undefined {
-  return url?.split('?', 1)[0]?.slice(0, 256)
+  // A router removes its mount path from `url`. The query may contain a secret or a search.
+  const url = 'originalUrl' in req && typeof req.originalUrl === 'string' ? req.originalUrl : req.url
+  return { method: req.method, path: url?.split('?', 1)[0]?.slice(0, 256), status: res.statusCode, ms }
 }

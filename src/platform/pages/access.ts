@@ -10,7 +10,7 @@ import { isLoopback } from '../settings.ts'
 import { page, sendPage } from './console-page.ts'
 import { readForm } from './form.ts'
 import { createGuessLimit, type GuessLimit } from './guess-limit.ts'
-import { createSessions, sessionSeconds, type Session, type Sessions } from './sessions.ts'
+import { createSessions, sessionSeconds, type Sessions } from './sessions.ts'
 import type { SessionsTable } from './tables.ts'
 
 export type AccessOptions = {
@@ -98,7 +98,8 @@ function requireToken(options: Secured): RequestHandler {
       proveConnection(req.socket)
       return next()
     }
-    const session = await sessionOf(req, options)
+    const cookie = cookieOf(req, options.cookie)
+    const session = cookie === undefined ? undefined : await options.sessions.find(cookie)
     if (session) {
       proveConnection(req.socket)
       res.locals['actor'] = session.name
@@ -132,11 +133,6 @@ function noteWrongToken(req: Request, { clock, guesses, logger, mayLog, onRefuse
 function askedBy(req: Request): string {
   const agent = req.get('user-agent') ?? 'an unnamed program'
   return `${req.method} ${req.path} by ${agent}`.replaceAll(/[^ -~]/g, '?').slice(0, 120)
-}
-
-async function sessionOf(req: Request, { cookie, sessions }: Secured): Promise<Session | undefined> {
-  const given = cookieOf(req, cookie)
-  return given === undefined ? undefined : sessions.find(given)
 }
 
 /** The actor of a call: the name given at the sign-in, else the remote address. */
@@ -212,7 +208,7 @@ function showSignIn(res: Response, { title }: Secured, problem: string | undefin
   sendPage(res.status(status), page({ title: 'Sign in', product: title, nav: [], body }))
 }
 
-export function cookieOf(req: Request, name: string): string | undefined {
+function cookieOf(req: Request, name: string): string | undefined {
   for (const pair of (req.headers.cookie ?? '').split(';')) {
     const at = pair.indexOf('=')
     // Not decoded: a session is base64url, which no browser encodes.

@@ -38,7 +38,9 @@ export function createAudit(table: AuditTable) {
         action,
         // Short enough for its index.
         target: target === undefined ? null : storableText(target.slice(0, 1000)),
-        detail: storableDetail(detail),
+        detail: JSON.parse(
+          JSON.stringify(detail, (_key, value: unknown) => (typeof value === 'string' ? storableText(value) : value)),
+        ),
       }
       await withDeadline(db.insert(table).values(entry), 2000, 'writing the audit')
     } catch (error) {
@@ -67,10 +69,4 @@ export function createAudit(table: AuditTable) {
     if (detail) await note(deps, taken, detail)
     return result
   }
-}
-
-function storableDetail(detail: Detail): Detail {
-  return JSON.parse(
-    JSON.stringify(detail, (_key, value: unknown) => (typeof value === 'string' ? storableText(value) : value)),
-  )
 }

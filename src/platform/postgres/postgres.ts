@@ -125,16 +125,12 @@ export async function onOneConnection<T>(
     usable = !isConnectionLost(error)
     throw databaseErrorOf(error)
   } finally {
-    if (usable) await takeBack(connection)
-  }
-}
-
-async function takeBack(connection: postgres.ReservedSql): Promise<void> {
-  try {
-    await connection.unsafe('rollback')
-    connection.release()
-  } catch {
-    // The connection was lost, so it is rolled back and already in the pool.
+    // A connection that is lost meanwhile is rolled back and already in the pool.
+    if (usable)
+      await connection.unsafe('rollback').then(
+        () => connection.release(),
+        () => {},
+      )
   }
 }
 

@@ -2,8 +2,7 @@ import fs from 'node:fs'
 import type { ConnectionOptions } from 'node:tls'
 
 /** libpq's names, in order of increasing security. */
-const sslModes = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const
-type SslMode = (typeof sslModes)[number]
+const sslModes = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full']
 
 export type PostgresAddress = {
   /** The connection string without its TLS settings, which the server would reject as unknown parameters. */
@@ -39,7 +38,8 @@ export function parsePostgresUrl(connectionString: string): PostgresAddress {
   const url = parameters.size === 0 ? base : `${base}?${parameters.toString()}`
 
   const isSystem = given['sslrootcert'] === 'system'
-  const mode = sslModeOf(given['sslmode'] ?? given['ssl'] ?? (isSystem ? 'verify-full' : 'disable'))
+  const stated = given['sslmode'] ?? given['ssl'] ?? (isSystem ? 'verify-full' : 'disable')
+  const mode = oneOf('sslmode', sslModes, stated === 'true' ? 'require' : stated === 'false' ? 'disable' : stated)
   if (mode === 'disable') return { url, ssl: false }
   const root = isSystem ? undefined : readFile('sslrootcert', given['sslrootcert'])
   const identity = {
@@ -63,14 +63,9 @@ export function placeOfUrl(connectionString: string): string {
   return `${places.join(',')}${database}`
 }
 
-function sslModeOf(text: string): SslMode {
-  return oneOf('sslmode', sslModes, text === 'true' ? 'require' : text === 'false' ? 'disable' : text)
-}
-
-function oneOf<Word extends string>(parameter: string, words: readonly Word[], text: string): Word {
-  const known = words.find((word) => word === text)
-  if (known === undefined) throw new PostgresUrlError(`has an unknown ${parameter}: it is one of ${words.join(', ')}`)
-  return known
+function oneOf(parameter: string, words: readonly string[], text: string): string {
+  if (words.includes(text)) return text
+  throw new PostgresUrlError(`has an unknown ${parameter}: it is one of ${words.join(', ')}`)
 }
 
 function readFile(parameter: string, file: string | undefined): string | undefined {

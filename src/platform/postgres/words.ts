@@ -37,7 +37,12 @@ export function explainPostgres(error: unknown): PostgresFailure | undefined {
   const cause = driverErrorOf(error)
   if (cause === undefined) return undefined
   const { code } = cause
-  if (cause.name === 'PostgresError') return { words: sqlStateWords(code, cause.message), passing: mayPass(code) }
+  if (cause.name === 'PostgresError') {
+    const what = `Postgres says: ${cause.message.replaceAll(/\s*\n\s*/g, ' ')} (${code})`
+    // A lost connection or conflict, a server that starts or stops or lacks resources, a standby, or a lock.
+    const passing = /^(?:08|40|53|57P|25006$|55P03$)/.test(code)
+    return { words: advice[code] === undefined ? what : `${what}: ${advice[code]}`, passing }
+  }
   const at = placeOf(cause)
   const failure = (words: string, passing = false): PostgresFailure => ({ words, passing })
   if (certificate.test(code)) {
@@ -74,16 +79,6 @@ export function failureWords(error: unknown): string {
   if (failure) return failure.words
   const cause = databaseErrorOf(error)
   return cause instanceof Error ? cause.message || cause.name : String(cause)
-}
-
-function sqlStateWords(code: string, message: string): string {
-  const what = `Postgres says: ${message.replaceAll(/\s*\n\s*/g, ' ')} (${code})`
-  return advice[code] === undefined ? what : `${what}: ${advice[code]}`
-}
-
-/** True for a lost connection or conflict, a server that starts or stops or lacks resources, a standby, and a lock. */
-function mayPass(code: string): boolean {
-  return /^(?:08|40|53|57P)/.test(code) || code === '25006' || code === '55P03'
 }
 
 function driverErrorOf(error: unknown): DriverError | undefined {
