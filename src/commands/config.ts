@@ -28,7 +28,10 @@ each result. Exits with 78 if a setting is invalid, with 1 if a service or a key
       const read = providerReadsOf(given)
       const keys = hasSchema ? await Promise.all(settings.keys.all.map((key) => keyLine(given, read, key))) : []
       const tracking = hasSchema ? await trackingLines(db) : []
-      const lines = [settingsLine(settings), schemaLine(settings, hasSchema), ...keys, ...tracking]
+      const { host, port, internalHost, internalPort, production } = settings
+      const soThat = `listens for webhooks on ${host}:${port}, console and API on ${internalHost}:${internalPort}`
+      const settingsLine = good('settings', production ? 'valid for production' : 'valid for a laptop', soThat)
+      const lines = [settingsLine, schemaLine(settings, hasSchema), ...keys, ...tracking]
       printTable(
         ['what', 'state', 'effect'],
         lines.map(({ cells }) => cells.map(printable)),
@@ -42,11 +45,6 @@ type Line = { cells: [what: string, is: string, soThat: string]; ok: boolean }
 
 const good = (...cells: Line['cells']): Line => ({ cells, ok: true })
 const bad = (...cells: Line['cells']): Line => ({ cells, ok: false })
-
-function settingsLine({ host, port, internalHost, internalPort, production }: ReceiverSettings): Line {
-  const soThat = `listens for webhooks on ${host}:${port}, console and API on ${internalHost}:${internalPort}`
-  return good('settings', production ? 'valid for production' : 'valid for a laptop', soThat)
-}
 
 function schemaLine({ migrateOnStart }: ReceiverSettings, hasSchema: boolean): Line {
   if (hasSchema) return good('database', 'connected, schema is up to date', 'a start does not change it')

@@ -47,7 +47,8 @@ once. --dry-run shows the changes without writing them. Ctrl-C stops after the c
         process.stderr.write(
           `mediadock: only the first ${replayed.changes.length} of ${replayed.changed} changes are printed\n`,
         )
-      if (json) printJson(asJson(replayed))
+      const { bytes: _bytes, changed: _changed, ...shown } = replayed
+      if (json) printJson(shown)
       else print(replayed, how)
       return replayed.failed.length > 0 || interrupted.aborted ? 1 : 0
     })
@@ -112,10 +113,6 @@ async function replayEach(
     else all.failed.push({ delivery_id: id, message: 'delivery not found' })
   }
   return all
-}
-
-function asJson({ bytes: _bytes, changed: _changed, ...replayed }: Replayed) {
-  return replayed
 }
 
 function print({ replayed, changes, changed, failed }: Replayed, { dryRun, interrupted }: Options): void {

@@ -28,7 +28,8 @@ export async function runCommand(argv: readonly string[], env: ProcessEnvironmen
     return await command.run(args, env)
   } catch (error) {
     process.stderr.write(`mediadock: ${printable(oneLine(error))}\n`)
-    if (error instanceof UsageError || isParseArgsError(error)) return 2
+    const isUnparsed = error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS')
+    if (error instanceof UsageError || isUnparsed) return 2
     return error instanceof ConfigError || error instanceof NoDatabaseError ? 78 : 1
   }
 }
@@ -40,8 +41,4 @@ function oneLine(error: unknown): string {
   const words =
     cause && error instanceof Error ? `${error.message}: ${cause.message || cause.name}` : failureWords(error)
   return words.replaceAll(/\s*\n\s*/g, ' ')
-}
-
-function isParseArgsError(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS')
 }

@@ -116,15 +116,13 @@ async function send(
       const action = 'Start a receiver there, or set --url or PORT to another one'
       throw new Error(`no answer from ${to.url} (${describeFailure(cause)}). ${action}`, { cause })
     })
-    process.stdout.write(`${response.status} ${oneLine(await response.text())}\n`)
+    process.stdout.write(
+      `${response.status} ${printable((await response.text()).slice(0, 500).replaceAll(/\s+/g, ' '))}\n`,
+    )
     asExpected &&= response.status === expected
   }
   process.stdout.write(`request_id ${to.jobId}\nwebhook_id ${id}\n`)
   return asExpected ? 0 : 1
-}
-
-function oneLine(answer: string): string {
-  return printable(answer.slice(0, 500).replaceAll(/\s+/g, ' '))
 }
 
 type SignerOptions = {
