@@ -8,7 +8,7 @@ import { createPoster } from '../platform/outward/poster.ts'
 import { diallingOf } from '../platform/outward/public-url.ts'
 import { resolve } from '../platform/outward/resolver.ts'
 import { prepareSchema } from '../platform/postgres/await-postgres.ts'
-import { createPool, type Database, type Pool } from '../platform/postgres/postgres.ts'
+import { createPool, type Database } from '../platform/postgres/postgres.ts'
 import { postgresTime as time } from '../platform/postgres/time.ts'
 import type { RunningProgram } from '../platform/program.ts'
 import { version } from '../platform/release.ts'
@@ -16,7 +16,6 @@ import { createIdentify } from './accounts/identify.ts'
 import { type DemoKey, importDemoKeys } from './accounts/keys.ts'
 import { createApi } from './api/api.ts'
 import { createCurrentCatalog } from './catalog/catalog-file.ts'
-import type { Catalog } from './catalog/catalog-model.ts'
 import { createConsole } from './console/router.ts'
 import { migrations } from './domain/migrations.ts'
 import type { Environment } from './domain/schema.ts'
@@ -76,7 +75,14 @@ export async function startProvider(options: ProviderOptions): Promise<RunningPr
     await Promise.all([readiness.stop(), closePool(), lookups.close()])
   }
   try {
-    const { api, consoleHandler } = createApps({ settings, logger, db, catalog: catalog.current, lookups, background })
+    const { ratePerKey: perKey, ratePerAccount: perAccount } = settings
+    const fixed = { clock: hostClock, time, random, resolve }
+    const identify = createIdentify({ db: lookups.db, limits: { perKey, perAccount }, ...fixed })
+    const statusReader = createStatusReader(lookups.db)
+    const { onQueued } = background
+    const submitting = { db, settings, catalog: catalog.current, logger, statusReader, onQueued, ...fixed }
+    const api = createApi({ ...submitting, identify })
+    const consoleHandler = createConsole({ ...submitting, secretKey })
     const { keepAliveSeconds, host, port, consoleHost, consolePort } = settings
     const both = { keepAliveSeconds, retired: retired.signal, logger }
     const outer = { host, port, setting: 'PROVIDER_PORT', ...both }
@@ -101,18 +107,6 @@ const hostClock = () => new Date()
 const random = () => Math.random()
 
 type Shared = { settings: ProviderSettings; logger: Logger; db: Database }
-type AppParts = Shared & { catalog: () => Catalog; lookups: Pool; background: ReturnType<typeof startBackground> }
-
-function createApps({ settings, logger, db, catalog, lookups, background: { onQueued } }: AppParts) {
-  const { ratePerKey: perKey, ratePerAccount: perAccount, secretKey } = settings
-  const identify = createIdentify({ db: lookups.db, limits: { perKey, perAccount }, clock: hostClock, time })
-  const statusReader = createStatusReader(lookups.db)
-  const fixed = { clock: hostClock, time, random, resolve }
-  const submitting = { db, settings, catalog, logger, statusReader, onQueued, ...fixed }
-  const api = createApi({ ...submitting, identify })
-  return { api, consoleHandler: createConsole({ ...submitting, secretKey }) }
-}
-
 /** Starts the roles beside the API after `prepared`. `ended` resolves when their work is done or cut. */
 function startBackground(
   { settings, logger, db, prepared: after }: Shared & { prepared: Promise<void> },

@@ -47,7 +47,7 @@ function isActive(model: CatalogModel, { environment, activations }: Viewer): bo
   return activations[model.slug] ?? model.environments.includes(environment)
 }
 
-function defaultsOf({ input_schema: schema }: CatalogModel): Input {
+export function defaultsOf({ input_schema: schema }: Pick<CatalogModel, 'input_schema'>): Input {
   const entries = Object.entries(schema).flatMap(([key, { default: value }]) =>
     value === undefined ? [] : [[key, value] as const],
   )

@@ -1,22 +1,16 @@
 import { html } from 'hono/html'
 import { linkTo, type Markup, moment, table } from '../../platform/pages/parts.ts'
 import type { AuditRow } from '../operating/commands.ts'
-import { listPages } from './list-page.ts'
-
-export type AuditView = {
-  rows: readonly AuditRow[]
-  target: string | undefined
-  older: string | undefined
-  isFirst: boolean
-}
 
 /** The changes with their actors, newest first. */
-export function auditPage({ rows, target, older, isFirst }: AuditView): Markup {
+export function auditPage(rows: readonly AuditRow[], target: string | undefined, pages: Markup): Markup {
   const cells = rows.map(({ at, via, actor, action, target: on, detail }) => [
     moment(at),
     action,
     on === null ? '—' : html`<a class="mono" href="${linkTo('/audit', { target: on })}">${on}</a>`,
-    factsOf(detail),
+    Object.entries(detail ?? {})
+      .map(([name, fact]) => `${name} ${typeof fact === 'string' ? fact : JSON.stringify(fact)}`)
+      .join(', '),
     actor,
     via,
   ])
@@ -26,12 +20,6 @@ export function auditPage({ rows, target, older, isFirst }: AuditView): Markup {
     <section class="card">
       ${target === undefined ? html`<p class="soft">Every change made in this console and on the command line.</p>` : html`<p>Changes of <span class="mono">${target}</span>. <a href="/audit">Show all</a></p>`}
       ${table({ label: 'Audit', columns, rows: cells, empty: 'No change has been recorded.' })}
-      ${listPages('/audit', { target }, { isFirst, older })}
+      ${pages}
     </section>`
-}
-
-function factsOf(detail: AuditRow['detail']): string {
-  return Object.entries(detail ?? {})
-    .map(([name, fact]) => `${name} ${typeof fact === 'string' ? fact : JSON.stringify(fact)}`)
-    .join(', ')
 }

@@ -11,14 +11,6 @@ const prefix = 'input.'
 /** The longest text of a field of one line: a URL. Longer texts, such as prompts, get several lines. */
 const lineCharacters = 2048
 
-export function defaultTexts({ input_schema: schema }: Model): FieldTexts {
-  return textsOf(
-    Object.fromEntries(
-      Object.entries(schema).flatMap(([key, { default: value }]) => (value === undefined ? [] : [[key, value]])),
-    ),
-  )
-}
-
 /** The texts of the fields for an input. */
 export function textsOf(input: Record<string, unknown>): FieldTexts {
   return Object.fromEntries(

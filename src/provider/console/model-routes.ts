@@ -6,13 +6,13 @@ import { requestIdSchema } from '../../wire/schemas.ts'
 import { type Caller, callerOfKey } from '../accounts/identify.ts'
 import { listUsableKeys } from '../accounts/keys.ts'
 import type { CatalogModel } from '../catalog/catalog-model.ts'
-import { activeModel } from '../catalog/catalog.ts'
+import { activeModel, defaultsOf } from '../catalog/catalog.ts'
 import { estimateCredits } from '../catalog/pricing.ts'
 import * as commands from '../operating/commands.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
 import { submit } from '../submit/submit.ts'
 import { auditedHere, type ConsoleDeps } from './actions.ts'
-import { defaultTexts, inputOf, textsIn, textsOf } from './input-form.ts'
+import { inputOf, textsIn, textsOf } from './input-form.ts'
 import { type Filled, modelPage, type ModelView } from './model-page.ts'
 import type { Show } from './parts.ts'
 import { readRequest } from './reads.ts'
@@ -47,7 +47,10 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
   app.get('/models/:slug', async (req, res) => {
     const model = modelOf(deps, req)
     const key = requestIdSchema.safeParse(req.query['key'])
-    const values = (await valuesLike(deps, model, req.query['like'])) ?? { texts: defaultTexts(model), webhookUrl: '' }
+    const values = (await valuesLike(deps, model, req.query['like'])) ?? {
+      texts: textsOf(defaultsOf(model)),
+      webhookUrl: '',
+    }
     await answer(req, res, model, { ...values, keyId: key.data ?? '', idempotencyKey: randomUUID() })
   })
 

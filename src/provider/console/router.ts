@@ -108,7 +108,8 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
     const target = z.string().min(1).optional().catch(undefined).parse(req.query['target'])
     const before = rowNumber.parse(req.query['before'])
     const rows = await listAudit(db, { target, before, limit: rowsShown })
-    show(req, res, 'Audit', auditPage({ rows, target, older: olderThan(rows), isFirst: before === undefined }))
+    const pages = listPages('/audit', { target }, { isFirst: before === undefined, older: olderThan(rows) })
+    show(req, res, 'Audit', auditPage(rows, target, pages))
   })
   app.get('/ledger', async (req, res) => show(req, res, 'Ledger', ledgerPage(await checkLedger(db))))
   app.get('/models', async (req, res) =>

@@ -79,12 +79,14 @@ function statement(submission: Submission, now: SQL): SQL {
   const { requestId, accountId, keyId, environment, completed, cost, idempotency } = submission
   const charge = environment === 'live' ? cost : '0'
   const key = idempotency?.key ?? null
+  // The request of such a submit is never queued, and takes no turn and no credits.
+  const isFree = sql`select a.id, null::bigint as turn from provider.accounts a, patience where a.id = ${accountId}`
   const endedAt = completed ? now : sql`null::timestamptz`
   // Less than the ten seconds of the answer, so that a wait for the account's row usually ends before the 503.
   return sql`
     with patience as materialized (
       select set_config('lock_timeout', '8000ms', true)
-    ), payer as (${completed ? freeOfTurn(accountId) : takeTurn(accountId, environment, charge)}
+    ), payer as (${completed ? isFree : takeTurn(accountId, environment, charge)}
     ), request as (
       insert into provider.requests (id, account_id, api_key_id, environment, model, input, engine, cost, status, turn,
         progress, output, webhook_url, faults, created_at, started_at, completed_at)
@@ -123,11 +125,6 @@ function takeTurn(accountId: string, environment: Environment, charge: string): 
     from patience
     where a.id = ${accountId} and a.available >= ${charge}::numeric
     returning a.id, a.${last} as turn`
-}
-
-/** Selects the account of a request that is never queued and takes no turn and no credits. */
-function freeOfTurn(accountId: string): SQL {
-  return sql`select a.id, null::bigint as turn from provider.accounts a, patience where a.id = ${accountId}`
 }
 
 function isKeyTaken(error: unknown): boolean {
