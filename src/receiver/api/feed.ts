@@ -6,16 +6,13 @@ import type { Logger } from '../../platform/logger.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { feedPageSchema, type FeedPage, type FeedWanted, type FeedItem } from '../queries/feed.ts'
-import { InvalidFilterError, paging, parseFilters, feedFilterQuery, toFeedFilter } from '../queries/filters.ts'
+import { digits, InvalidFilterError, paging, parseFilters, feedFilterQuery, toFeedFilter } from '../queries/filters.ts'
 import { boundCalls, createEventStreams } from './event-stream.ts'
 import type { FeedWatch } from './feed-watch.ts'
 import { gone, waitSchemaFor, type Operation, asHttpError } from './operation.ts'
 
-const positionSchema = z
-  .string()
-  .regex(/^\d{1,16}$/, 'is not a position of the feed')
-  .transform(Number)
-  .pipe(z.int('is not a position of the feed'))
+const notAPosition = 'is not a position of the feed'
+const positionSchema = digits(16, notAPosition).pipe(z.int(notAPosition))
 
 const querySchema = z.strictObject({
   after: positionSchema.optional().meta({

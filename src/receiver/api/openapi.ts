@@ -1,4 +1,3 @@
-import { z } from 'zod'
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi'
 import { version } from '../../platform/release.ts'
 import { deliveryFiltersComponent } from './deliveries.ts'
@@ -22,43 +21,23 @@ export function openApiDocument(operations: readonly Operation[]): object {
     const path = `/api${operation.path}`
     paths[path] = { ...paths[path], [operation.method]: documentOf(operation) }
   }
-  const document = createDocument(
-    {
-      openapi: '3.1.0',
-      info: {
-        title: 'mediadock internal API',
-        version,
-        description: 'Submits and tracks generations, reads results, and shows received webhooks.',
-      },
-      tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
-      servers: [{ url: '/' }],
-      security: [{ bearer: [] }, {}],
-      paths,
-      components: {
-        schemas: { DeliveryFilters: deliveryFiltersComponent },
-        securitySchemes: {
-          bearer: { type: 'http', scheme: 'bearer', description: 'INTERNAL_TOKEN, if it is set' },
-        },
+  const document = createDocument({
+    openapi: '3.1.0',
+    info: {
+      title: 'mediadock internal API',
+      version,
+      description: 'Submits and tracks generations, reads results, and shows received webhooks.',
+    },
+    tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
+    servers: [{ url: '/' }],
+    security: [{ bearer: [] }, {}],
+    paths,
+    components: {
+      schemas: { DeliveryFilters: deliveryFiltersComponent },
+      securitySchemes: {
+        bearer: { type: 'http', scheme: 'bearer', description: 'INTERNAL_TOKEN, if it is set' },
       },
     },
-    { override: describeTransform },
-  )
+  })
   return withExamples(document)
-}
-
-type Described = { zodSchema: z.core.$ZodTypes; jsonSchema: z.core.JSONSchema.BaseSchema }
-
-/**
- * Describes schemas with a transform, which have no JSON schema. Ours start from a string. The generated schema is
- * replaced by the `override` of the zod schema, or else by type string, with the format of a uuid.
- */
-function describeTransform({ zodSchema, jsonSchema }: Described): void {
-  const described: unknown = z.globalRegistry.get(zodSchema)?.['override']
-  const isDescribed = typeof described === 'object' && described !== null && 'type' in described
-  const from = zodSchema._zod.def.type === 'pipe' ? zodSchema._zod.def.in._zod.def : undefined
-  const isString = from?.type === 'string' && jsonSchema.type === undefined
-  if (!isDescribed && !isString) return
-  for (const name of Object.keys(jsonSchema)) if (name !== 'description' && name !== 'override') delete jsonSchema[name]
-  if (isString) jsonSchema.type = 'string'
-  if (isString && Reflect.get(from, 'format') === 'guid') jsonSchema.format = 'uuid'
 }

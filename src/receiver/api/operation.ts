@@ -12,7 +12,7 @@ import { explainPostgres } from '../../platform/postgres/words.ts'
 import { errorEnvelopeSchema } from '../../wire/schemas.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { ExpiredPositionError } from '../queries/feed.ts'
-import { InvalidFilterError } from '../queries/filters.ts'
+import { digits, InvalidFilterError } from '../queries/filters.ts'
 import { audited } from '../upkeep/audit.ts'
 
 type InDocument = 'operationId' | 'summary' | 'description' | 'tags' | 'requestParams' | 'requestBody'
@@ -104,10 +104,7 @@ const maxWaitSeconds = 60
 /** The query parameter `wait`, in whole seconds. */
 export const waitSchemaFor = (description: string) =>
   z.strictObject({
-    wait: z
-      .string()
-      .regex(/^\d{1,2}$/, `must be whole seconds from 0 to ${maxWaitSeconds}`)
-      .transform(Number)
+    wait: digits(2, `must be whole seconds from 0 to ${maxWaitSeconds}`)
       .pipe(z.int().max(maxWaitSeconds))
       .optional()
       .meta({ description, override: { type: 'integer', minimum: 0, maximum: maxWaitSeconds } }),

@@ -62,11 +62,18 @@ const idsFilter = z
       .array(z.guid('must be a comma-separated list of uuids'))
       .max(maxPageItems, `must be at most ${maxPageItems} uuids`),
   )
-  .meta({ override: { type: 'string' } })
-const limitFilter = z
-  .string()
-  .regex(/^\d{1,3}$/, `must be a whole number from 1 to ${maxPageItems}`)
-  .transform(Number)
+  .meta({
+    override: ({ jsonSchema }) =>
+      void Object.assign(jsonSchema, { type: 'string', items: undefined, maxItems: undefined }),
+  })
+/** Up to `most` digits as a number. Not a pattern, which the document of the API would show. */
+export function digits(most: number, message: string) {
+  return z
+    .string()
+    .refine((text) => /^\d+$/.test(text) && text.length <= most, message)
+    .transform(Number)
+}
+const limitFilter = digits(3, `must be a whole number from 1 to ${maxPageItems}`)
   .pipe(z.int().min(1).max(maxPageItems))
   .meta({ override: { type: 'integer', minimum: 1, maximum: maxPageItems, default: defaultPageItems } })
 
@@ -78,22 +85,14 @@ export const times = {
   since: instantFilter.optional().describe('From this time on.'),
   until: instantFilter.optional().describe('Before this time.'),
 }
+// A filter comes from an address as text, or from the body of a replay as a number.
+const toNumber = (given: unknown) => (typeof given === 'string' && /^\d{1,9}$/.test(given) ? Number(given) : given)
 const atLeast = (what: string) =>
   z
-    .union(
-      [
-        z.number(),
-        z
-          .string()
-          .regex(/^\d{1,9}$/, 'must be a whole number')
-          .transform(Number),
-      ],
-      'must be a whole number',
-    )
-    .pipe(z.int().min(1).max(maxInteger))
+    .preprocess(toNumber, z.number('must be a whole number').pipe(z.int().min(1).max(maxInteger)))
     .optional()
     .meta({
-      override: { type: 'integer', minimum: 1 },
+      override: ({ jsonSchema }) => void Object.assign(jsonSchema, { type: 'integer', minimum: 1, maximum: undefined }),
       description: `${what}. Searches the newest 20,000 arrivals of the time range.`,
     })
 const common = {
@@ -210,21 +209,18 @@ export function toFeedFilter({ sandbox, complete, metadata, ...named }: FeedFilt
   }
 }
 
+const likeFilter = <T extends z.ZodType>(name: 'sandbox' | 'complete' | 'source_name', schema: T) =>
+  schema.optional().describe(resultFilters[name].description ?? '')
+
 /** The same filter as JSON. */
 export const feedFilterSchema = z
   .strictObject({
-    source_name: textFilter.optional().meta(resultFilters.source_name.meta() ?? {}),
+    source_name: likeFilter('source_name', textFilter),
     key_name: textFilter.optional(),
     model: textFilter.optional(),
     status,
-    sandbox: z
-      .boolean()
-      .optional()
-      .meta(resultFilters.sandbox.meta() ?? {}),
-    complete: z
-      .boolean()
-      .optional()
-      .meta(resultFilters.complete.meta() ?? {}),
+    sandbox: likeFilter('sandbox', z.boolean()),
+    complete: likeFilter('complete', z.boolean()),
     metadata: z
       .record(z.string(), z.unknown())
       .refine((given) => resultFilters.metadata.safeParse(JSON.stringify(given)).success, 'is too long or not storable')

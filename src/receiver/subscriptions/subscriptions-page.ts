@@ -9,7 +9,7 @@ import { card, notice, problem } from '../console/parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../console/parts/shell.ts'
 import { maxCounted } from '../domain/limits.ts'
 import { count } from '../on-call/figures.ts'
-import { parseFilters, feedFilterQuery, toFeedFilter } from '../queries/filters.ts'
+import { digits, parseFilters, feedFilterQuery, toFeedFilter } from '../queries/filters.ts'
 import { addSubscription, isAct, newSubscriptionSchema, subscriptionActs, type SubscriptionTest } from './acts.ts'
 import { listSubscriptions, type Subscription } from './list-subscriptions.ts'
 import { addForm, secretShown, subscriptionsTable } from './subscription-parts.ts'
@@ -17,14 +17,7 @@ import { auditedAct, nameIn } from './subscriptions-api.ts'
 
 const path = '/subscriptions'
 const resumeSchema = z.object({ from: z.enum(['oldest', 'newest']).optional() })
-const addSchema = z.object({
-  ...feedFilterQuery,
-  retry_hours: z
-    .string()
-    .regex(/^\d{1,4}$/, 'must be whole hours')
-    .transform(Number)
-    .optional(),
-})
+const addSchema = z.object({ ...feedFilterQuery, retry_hours: digits(4, 'must be whole hours').optional() })
 
 /** The console's page of subscriptions, with their actions. */
 export function subscriptionsRoutes(console: ConsoleDeps): Router {

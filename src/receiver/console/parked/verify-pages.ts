@@ -11,17 +11,14 @@ import { verifyQuarantine } from '../../on-call/verify-quarantine.ts'
 import { readQuarantineCauses } from '../../queries/causes.ts'
 import { readWithin } from '../../queries/deadline.ts'
 import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
-import { parseFilters, textFilter } from '../../queries/filters.ts'
+import { digits, parseFilters, textFilter } from '../../queries/filters.ts'
 import { checkQuarantine, type Check } from '../../queries/quarantine.ts'
 import { deliveriesTable } from '../deliveries/delivery-rows.ts'
 import { badge, counted, foreign, notice, number, problem, queryOf, without } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 
 const chosenSchema = z.strictObject({ reason: textFilter.optional() })
-const countSchema = z
-  .string()
-  .regex(/^\d{1,9}$/, 'must be a whole number')
-  .transform(Number)
+const countSchema = digits(9, 'must be a whole number')
 const resultSchema = z.strictObject({
   reason: textFilter.optional(),
   checked: countSchema,
