@@ -63,7 +63,7 @@ import { openTraces } from './traces/traces.ts'
  *   refused by Postgres                 landing/land-in-parts.ts halves the batch, puts off, parks after five tries
  *   locked, or with 4 others of its
  *   request that wait before it         landing/returning.ts returns it to the inbox, to land later
- *   replayed by the API or a command    landing/replay.ts lands it at once; on-call/replay-many.ts for many
+ *   replayed by the API or a command    landing/replay.ts lands it at once; on-call/replays.ts for many
  *   replayed in the console             on-call/replays.ts puts it back into the inbox, one or many: landing/requeue.ts
  *   no webhook ends the request         reconciling/reconciler.ts makes the first poll, poller.ts the next ones
  *

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import { linkPolicy } from '../../src/receiver/console/parts/media.ts'
 import { lasting } from '../../src/receiver/console/parts/parts.ts'
-import { answerOf, manualPollWords, parseAnswer } from '../../src/receiver/console/requests/manual-poll.ts'
+import { answerOf, manualPollWords, parseAnswer } from '../../src/receiver/console/requests/request-words.ts'
 import {
   delayOf,
   mediaCount,

@@ -7,8 +7,8 @@ import type { Media } from '../queries/request-detail.ts'
 import { findResult, findResultWithMedia, resultRowSchema, terminalOf, type ResultRow } from '../queries/results.ts'
 import { createEventStreams, type Send } from './event-stream.ts'
 import type { FeedWatch } from './feed-watch.ts'
+import { createWaiters } from './feed-watch.ts'
 import { gone, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
-import { createWaiters } from './waiters.ts'
 
 const querySchema = waitSchemaFor('Seconds to wait for a terminal state.')
 

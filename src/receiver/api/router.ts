@@ -1,7 +1,7 @@
 import { Router } from 'express'
 import { z } from 'zod'
 import { methodNotAllowed } from '../../platform/http/http.ts'
-import { readNow } from '../on-call/now.ts'
+import { readNow } from '../on-call/reading.ts'
 import { readingOptions } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { statsSchema, type Stats } from '../queries/stats.ts'

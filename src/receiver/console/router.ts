@@ -21,7 +21,6 @@ import { failurePage } from './parts/failures.ts'
 import { linkPolicy } from './parts/media.ts'
 import type { ConsoleDeps } from './parts/shell.ts'
 import { reconcilerRoutes } from './reconciler-page.ts'
-import { cancelRoutes } from './requests/cancel-page.ts'
 import { requestRoutes } from './requests/request-page.ts'
 import { requestsRoutes } from './requests/requests-page.ts'
 import { searchRoutes } from './search-page.ts'
@@ -47,7 +46,6 @@ const pages = [
   deliveryRoutes,
   requestsRoutes,
   requestRoutes,
-  cancelRoutes,
   parkedRoutes,
   reconcilerRoutes,
   keysRoutes,

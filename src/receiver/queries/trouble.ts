@@ -1,13 +1,16 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { callBudgets } from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as onCall from '../domain/on-call-schema.ts'
+import { issues } from '../domain/on-call-schema.ts'
 import { maxIdsInAddress } from '../domain/problem.ts'
 import * as schema from '../domain/schema.ts'
-import { d, r } from './aliases.ts'
+import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
+import { d, r, q } from './aliases.ts'
+import { mayBeTheProviders } from './give-ups.ts'
 import { iso, isoAlways, newestFirst, withIso } from './page.ts'
 
 const budget = columnsOf(callBudgets)
@@ -147,4 +150,35 @@ export async function countUntracked(db: Database): Promise<{ untracked: number;
       order by ${newestFirst({ at: r.tracked_at, id: r.request_id })} limit 1000
     ) as latest`)
   return one(rows, 'counting untracked requests')
+}
+
+const i = columnsOf(issues, 'i')
+
+/** Counts of items that need attention, each up to `maxOnBadge`. */
+export type Counters = { issues: number; critical: number; parked: number; quarantined: number; overdue: number }
+
+/** A badge shows "999+" beyond this, since every page counts these rows. */
+export const maxOnBadge = 1000
+
+/** Omits muted issues, notices and refused arrivals of strangers. */
+export async function readCounters(tx: Executor, when: StuckAfter & { now: Date }): Promise<Counters> {
+  const muted = sql`coalesce(${i.muted_until} > ${when.now.toISOString()}::timestamptz, false)`
+  const isOpen = sql`${i.closed_at} is null and ${i.severity} <> 'notice' and not ${muted}`
+  // Each count reads in the order of an index, so outdated statistics cannot cause a scan of a whole table.
+  const rows = await tx.execute<Counters>(sql`
+    select ${upTo(sql`mediadock.issues i where ${isOpen}`)} as issues,
+      ${upTo(sql`mediadock.issues i where ${isOpen} and ${i.severity} = 'critical'`)} as critical,
+      ${upTo(sql`mediadock.deliveries d where ${d.parked_reason} is not null
+        order by ${newestFirst({ at: d.received_at, id: d.id })}`)} as parked,
+      ${upTo(sql`(
+        select ${q.reason}, ${q.request_id}, ${q.source} from mediadock.quarantine q
+        order by ${newestFirst({ at: q.arrived_at, id: q.id })} limit ${maxOnBadge}
+      ) as q where ${mayBeTheProviders}`)} as quarantined,
+      ${upTo(sql`mediadock.requests r
+        where ${isOverdue(when)} order by ${r.tracked_at}`)} as overdue`)
+  return one(rows, 'counting items that need attention')
+}
+
+function upTo(rows: SQL): SQL {
+  return sql`(select count(*)::int from (select from ${rows} limit ${maxOnBadge}) as counted)`
 }

@@ -7,7 +7,7 @@ import { noteCreditsRefused } from '../../../src/receiver/accounts/balances.ts'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
 import { readBalances } from '../../../src/receiver/gauges/balances.ts'
 import { callBudgets, remainingCalls } from '../../../src/receiver/gauges/call-budgets.ts'
-import { readSpending } from '../../../src/receiver/queries/spending.ts'
+import { readSpending } from '../../../src/receiver/queries/costs.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 

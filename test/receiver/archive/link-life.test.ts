@@ -1,7 +1,7 @@
 import { createHmac, randomUUID } from 'node:crypto'
 import { pino } from 'pino'
 import { expect, it, onTestFinished } from 'vitest'
-import { readArchiveState } from '../../../src/receiver/archive/archive-state.ts'
+import { readArchiveState } from '../../../src/receiver/archive/archive.ts'
 import { claimCopies, putOffCopy, type Copy } from '../../../src/receiver/archive/copies.ts'
 import { readProblems } from '../../../src/receiver/on-call/problems.ts'
 import { readingOptions } from '../../../src/receiver/on-call/reading.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { judgeLink } from '../../../src/receiver/archive/link-rules.ts'
+import { judgeLink } from '../../../src/receiver/archive/download.ts'
 
 const anywhere = { mediaHosts: undefined, production: true }
 const listed = {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { readNow } from '../../../src/receiver/on-call/now.ts'
 import { readProblems } from '../../../src/receiver/on-call/problems.ts'
+import { readNow } from '../../../src/receiver/on-call/reading.ts'
 import { listAudit } from '../../../src/receiver/queries/audit.ts'
 import { readParkedCauses, readQuarantineCauses } from '../../../src/receiver/queries/causes.ts'
 import { listGiveUps } from '../../../src/receiver/queries/give-ups.ts'

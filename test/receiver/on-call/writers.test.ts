@@ -4,7 +4,7 @@ import { createPool, type Pool } from '../../../src/platform/postgres/postgres.t
 import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { createPollLog } from '../../../src/receiver/fetching/poll-log.ts'
 import { noteKeyUses } from '../../../src/receiver/intake/arrival-log.ts'
-import { readRecent } from '../../../src/receiver/queries/recent.ts'
+import { readRecent } from '../../../src/receiver/queries/stats.ts'
 import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
 import type { ReconcileRun } from '../../../src/receiver/reconciling/reconciler.ts'
 import { finalAfterSeconds, writeMinutes } from '../../../src/receiver/upkeep/minutes.ts'

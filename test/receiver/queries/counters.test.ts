@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
-import { maxOnBadge, readCounters } from '../../../src/receiver/queries/counters.ts'
+import { maxOnBadge, readCounters } from '../../../src/receiver/queries/trouble.ts'
 import { createTestDatabase, usualServers, type TestDatabase } from '../../support/database.ts'
 
 describe.each(usualServers)('counts of items that need attention, %s', (server) => {

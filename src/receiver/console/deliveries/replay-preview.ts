@@ -3,7 +3,7 @@ import { html } from 'hono/html'
 import { type Markup, type Query, hiddenFields } from '../../../platform/pages/parts.ts'
 import { namedItems, shownMediaItems } from '../../domain/page-limits.ts'
 import type { Change } from '../../landing/replay.ts'
-import { groupFailures, type Failures, type ReplayedMany } from '../../on-call/replay-many.ts'
+import { groupFailures, type Failures, type ReplayedMany } from '../../on-call/replays.ts'
 import { foreign, number, problem, shortId, badge, textOf } from '../parts/parts.ts'
 
 /**

@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import { type Markup, emptyState, moment, time } from '../../../platform/pages/parts.ts'
 import type { Problem } from '../../domain/problem.ts'
-import type { Now } from '../../on-call/now.ts'
+import type { Now } from '../../on-call/reading.ts'
 import type { Issue } from '../../queries/issues.ts'
 import { arrivalsTable } from '../deliveries/delivery-rows.ts'
 import { player, type LinkPolicy } from '../parts/media.ts'

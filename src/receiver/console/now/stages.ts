@@ -1,8 +1,8 @@
 import { html } from 'hono/html'
 import { type Markup, time, type Tone } from '../../../platform/pages/parts.ts'
 import { causeClause } from '../../on-call/cause-words.ts'
-import type { Now } from '../../on-call/now.ts'
 import { slowAckMs } from '../../on-call/problems.ts'
+import type { Now } from '../../on-call/reading.ts'
 import { oldSeconds } from '../../upkeep/minutes.ts'
 import { duration, foreign, number } from '../parts/parts.ts'
 

@@ -2,8 +2,8 @@ import { DeadlineError, withDeadline } from '../../../platform/deadline.ts'
 import { HttpError } from '../../../platform/http/http.ts'
 import { asHttpError } from '../../api/operation.ts'
 import type { ReceiverDeps } from '../../program.ts'
-import { readCounters, type Counters } from '../../queries/counters.ts'
 import { readWithin } from '../../queries/deadline.ts'
+import { readCounters, type Counters } from '../../queries/trouble.ts'
 import { sharedReads } from './shared-read.ts'
 
 /** All pages together ask Postgres no more often than this. */

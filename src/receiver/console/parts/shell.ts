@@ -3,7 +3,7 @@ import { html } from 'hono/html'
 import { footer, page, sendPage, type NavCount, type NavItem } from '../../../platform/pages/console-page.ts'
 import type { Markup } from '../../../platform/pages/parts.ts'
 import type { ReceiverDeps } from '../../program.ts'
-import { maxOnBadge, type Counters } from '../../queries/counters.ts'
+import { maxOnBadge, type Counters } from '../../queries/trouble.ts'
 import type { SharedCounters } from './counters.ts'
 import type { LinkPolicy } from './media.ts'
 

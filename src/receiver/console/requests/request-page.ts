@@ -2,12 +2,12 @@ import { Router, type Request as HttpRequest, type Response } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import { formatOrCut, shownCharacters } from '../../../platform/json-text.ts'
-import { type Markup, linkTo, type Query, action, facts, time } from '../../../platform/pages/parts.ts'
-import { auditedCall, unknown } from '../../api/operation.ts'
+import { type Markup, linkTo, type Query, action, facts, time, confirmation } from '../../../platform/pages/parts.ts'
+import { auditedCall, unknown, uuidParam } from '../../api/operation.ts'
 import { readWithin } from '../../queries/deadline.ts'
 import { findMentions, type Mentions } from '../../queries/find.ts'
 import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
-import { findRequest } from '../../queries/requests.ts'
+import { findRequest, type Request } from '../../queries/requests.ts'
 import { cancelOf } from '../../submitting/canceling.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
 import { deliveriesTable } from '../deliveries/delivery-rows.ts'
@@ -16,8 +16,8 @@ import { gallery, type LinkPolicy } from '../parts/media.ts'
 import { badge, card, credits, foreign, notice, number, problem, size, visible, queryOf } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps, type When } from '../parts/shell.ts'
 import { bothSidesCard, contradictionBadge, contradictionCard } from './both-sides-card.ts'
-import { answerOf, manualPollWords, parseAnswer } from './manual-poll.ts'
 import { timeline } from './request-timeline.ts'
+import { answerOf, manualPollWords, parseAnswer } from './request-words.ts'
 import { mediaCount, overdueBy, progressOf } from './request-words.ts'
 import { mentionedPage, refusedCard, unknownPage } from './untracked-request.ts'
 
@@ -25,6 +25,7 @@ export function requestRoutes(console: ConsoleDeps): Router {
   const { db, clock, when, background } = console
   const sendUnknown = (req: HttpRequest, res: Response) =>
     sendConsolePage(console, res, { title: 'Not found', status: 404, body: unknownPage(String(req.params['id'])) })
+  const find = (id: string) => readWithin(db, (tx) => findRequest(tx, id, when()))
   const router = Router()
   router.get('/requests/:id', async (req, res) => {
     const id = idOf(req)
@@ -39,15 +40,14 @@ export function requestRoutes(console: ConsoleDeps): Router {
     return sendConsolePage(console, res, { title, body: mentionedPage(id, mentions) })
   })
   router.get('/requests/:id/output.json', async (req, res) => {
-    const id = idOf(req)
-    const request = id === undefined ? undefined : await readRequest(db, id, when())
+    const request = await readRequest(db, uuidParam(req, 'id'), when())
     if (!request) throw unknown(req)
     const { metadata, output, submit } = request
     sendDownload(res, `${request.id}.json`, JSON.stringify({ metadata, output, input: submit?.input }))
   })
   router.post('/requests/:id/ask', async (req, res) => {
     const id = idOf(req)
-    const before = id === undefined ? undefined : await readWithin(db, (tx) => findRequest(tx, id, when()))
+    const before = id === undefined ? undefined : await find(id)
     if (!before) return sendUnknown(req, res)
     const polled = await auditedCall(console, req, {
       action: 'reconcile',
@@ -55,12 +55,13 @@ export function requestRoutes(console: ConsoleDeps): Router {
       detailOf: (done) => done,
       work: async () => {
         const ending = await background.reconcileOne(before.id)
-        const after = (await readWithin(db, (tx) => findRequest(tx, before.id, when()))) ?? before
+        const after = (await find(before.id)) ?? before
         return { outcome: answerOf(ending, before, after), was: before.status, status: after.status }
       },
     })
     return res.redirect(303, linkTo(`/requests/${before.id}`, { poll: polled.outcome, at: clock().toISOString() }))
   })
+  addCancel(router, console)
   return router
 }
 
@@ -213,4 +214,44 @@ function json(label: string, value: unknown): { shown: Markup; length: number } 
     shown: html`<pre class="body" tabindex="0" role="region" aria-label="${label} as JSON">${visible(formatOrCut(text))}</pre>`,
     length: text.length,
   }
+}
+
+/** The step before a cancellation, and the cancellation itself. */
+function addCancel(router: Router, console: ConsoleDeps): void {
+  const { db, clock, when, background } = console
+  const requestOf = async (req: HttpRequest): Promise<Request> => {
+    const request = await readWithin(db, (tx) => findRequest(tx, uuidParam(req, 'id'), when()))
+    if (!request) throw unknown(req)
+    return request
+  }
+  router.get('/requests/:id/cancel', async (req, res) => {
+    const request = await requestOf(req)
+    const body = cancelPage(request, cancelOf(console, request) !== undefined)
+    return sendConsolePage(console, res, { title: 'Cancel', body })
+  })
+  router.post('/requests/:id/cancel', async (req, res) => {
+    const request = await requestOf(req)
+    const { id } = request
+    const work = () => console.cancel(request)
+    await auditedCall(console, req, { action: 'cancel', target: id, detailOf: (outcome) => ({ outcome }), work })
+    await background.reconcileOne(id)
+    // Its webhook may have ended it before this poll.
+    const poll = (await requestOf(req)).landed_at === null ? 'cancel_asked' : 'landed'
+    return res.redirect(303, linkTo(`/requests/${id}`, { poll, at: clock().toISOString() }))
+  })
+}
+
+function cancelPage({ id, source_name, status }: Request, cancelable: boolean): Markup {
+  const what = cancelable
+    ? html`<p>This asks ${foreign(source_name)} to cancel the job. It may still complete, and may be charged. A later
+        poll or its webhook ends the request.</p>`
+    : html`<p>It is ${status}. Either it has ended, or its source cannot cancel jobs or is no longer configured.</p>`
+  const path = `/requests/${id}/cancel`
+  return html`<h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
+    ${confirmation({
+      title: cancelable ? 'Cancel this job?' : 'It cannot be canceled',
+      what,
+      confirm: cancelable ? { path, label: 'Cancel the job', tone: 'danger' } : undefined,
+      back: `/requests/${id}`,
+    })}`
 }

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, it } from 'vitest'
 import type { FeedItem } from '../../../src/receiver/queries/feed.ts'
-import { sendPage, type Progress } from '../../../src/receiver/subscriptions/page-sending.ts'
+import { sendPage, type Progress } from '../../../src/receiver/subscriptions/turn.ts'
 
 it('stores its position during a page, so that little is repeated after a crash with a slow endpoint', async () => {
   const item = (position: number): FeedItem => ({
