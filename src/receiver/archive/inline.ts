@@ -32,7 +32,7 @@ export async function findInline(deps: InlineDeps, copy: Copy, signal: AbortSign
   const why = answer.kind === 'no_call' ? answer.reason : answer.kind
   const detail = `the content was requested from the source again: ${why}`
   if (answer.kind === 'not_found') return { kind: 'gone', detail }
-  const isSpent = answer.kind === 'rate_limited' || (answer.kind === 'no_call' && answer.reason !== 'no_key')
+  const isSpent = answer.kind === 'rate_limited' || answer.kind === 'no_call'
   return isSpent ? { kind: 'waits', detail, pauseSeconds: 30 } : { kind: 'unreachable', detail }
 }
 

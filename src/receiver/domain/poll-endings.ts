@@ -1,5 +1,13 @@
 /*
- * Every ending of a poll. A poll is for one request, and may make several calls.
+ * How a poll ends. A poll is for one request, and may make several calls. The words, from the call to the row:
+ *
+ *   outcome of a call   FetchOutcome. The log `polls` has a row for each call
+ *   answer of a poll    ResultAnswer of fetching/fetcher.ts: the outcomes of its calls together, or why it made none
+ *   ending of a poll    PollEnding, in this file: the answer, and what became of it here
+ *   poll outcome        PollOutcome, in this file: the ending as `requests.poll_outcome` shows it
+ *
+ * An answer with a result ends as `landed`, `result` or `landing_failed`. Any other answer is the ending, but for the
+ * cases of endingOf() in reconciling/polling.ts. Every ending:
  *
  *   landed            the source's result changed the request for readers
  *   result            the result was known, or other landings changed the row at each try to land it
@@ -21,14 +29,21 @@
  *
  * The columns of `pollEndings`:
  *
- *   stored     the outcome that `requests.poll_outcome` shows. After `in_place`, an extra poll leaves it as it is
+ *   stored     the poll outcome. An extra poll that ends `in_place` leaves the earlier one
  *   counters   the counts of a run of the reconciler that the poll adds to
  *   manual     the answer to an operator who asked for the poll. `compared`: the request before and after decides
- *   next       the next poll. `steady`: soon, since the awaited answer will come. `slowing`: later each time, since the
- *              answer rarely changes. `in_place`: as before, since the poll showed nothing of the request. `none`: none
+ *   next       the next poll:
+ *                steady    soon, since the awaited answer will come
+ *                slowing   later each time, since the answer rarely changes
+ *                in_place  as before, since the poll showed nothing of the request. The poll is not counted
+ *                never     none, since the source has lost the request. A late webhook still lands
+ *                done      none, since the result is known
  */
 
-/** The values that readers of `requests.poll_outcome` are promised; `poll_detail` adds to them. */
+/**
+ * The values that readers of `requests.poll_outcome` are promised; `poll_detail` adds to them. `unauthorized` and
+ * `rate_limited` concern only the key: polls now store them as `postponed`, with the ending in `poll_detail`.
+ */
 export const pollOutcomes = [
   'result',
   'running',
@@ -44,25 +59,19 @@ export const pollOutcomes = [
 ] as const
 export type PollOutcome = (typeof pollOutcomes)[number]
 
-/**
- * The values that polls store there. An answer that concerns only the key is stored as `postponed`, with its kind in
- * `poll_detail`. The log `polls` is apart: it has a row for each call, with the kind of its answer (FetchOutcome).
- */
-type StoredOutcome = Exclude<PollOutcome, 'unauthorized' | 'rate_limited'>
-
 type Row = {
-  stored: StoredOutcome
+  stored: PollOutcome
   counters: readonly ('landed' | 'running' | 'notFound' | 'failed' | 'postponed' | 'rateLimited')[]
   manual: string
-  next: 'steady' | 'slowing' | 'in_place' | 'none'
+  next: 'steady' | 'slowing' | 'in_place' | 'never' | 'done'
 }
 
 export const pollEndings = {
-  landed: { stored: 'result', counters: ['landed'], manual: 'compared', next: 'none' },
-  result: { stored: 'result', counters: [], manual: 'compared', next: 'none' },
+  landed: { stored: 'result', counters: ['landed'], manual: 'compared', next: 'done' },
+  result: { stored: 'result', counters: [], manual: 'compared', next: 'done' },
   running: { stored: 'running', counters: ['running'], manual: 'running', next: 'steady' },
   not_found: { stored: 'not_found', counters: ['notFound'], manual: 'not_found', next: 'slowing' },
-  lost: { stored: 'lost', counters: ['notFound'], manual: 'not_found', next: 'none' },
+  lost: { stored: 'lost', counters: ['notFound'], manual: 'not_found', next: 'never' },
   not_found_yet: { stored: 'not_found_yet', counters: ['postponed'], manual: 'postponed', next: 'slowing' },
   others_paused: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'slowing' },
   // A refused key may be accepted again at any moment, and only a request of that key shows it.
@@ -85,5 +94,6 @@ export type RunCounter = Endings[PollEnding]['counters'][number]
 
 export type ManualPollAnswer = Exclude<Endings[PollEnding]['manual'], 'compared'>
 
-/** `steady` and `slowing`: see `next` above. */
-export type Rhythm = Extract<Endings[PollEnding]['next'], 'steady' | 'slowing'>
+/** See `next` above. */
+export type NextPoll = Row['next']
+export type Rhythm = Extract<NextPoll, 'steady' | 'slowing'>

@@ -21,8 +21,8 @@ const running = { minMs: 5000, maxMs: 300_000 }
 /** The lower bound of a jittered pause, as a share of the pause. */
 const jitterFrom = { running: 0.8, others: 0.5 }
 
-/** The inputs of the next poll: the rhythm, the number of the last poll, and the time since tracking. */
-export type Polled = { rhythm: Rhythm; polls: number; secondsSinceTracked: number }
+/** The number of the poll, and the age of its request when it was claimed. */
+type EndedPoll = { polls: number; seconds_since_tracked: number }
 
 /**
  * SQL: when the request (the row `r`) is polled next.
@@ -34,7 +34,8 @@ export type Polled = { rhythm: Rhythm; polls: number; secondsSinceTracked: numbe
  *
  * A landed result is polled after at most twice the time since it landed, however many times it was polled before.
  */
-export function nextPollAfter({ rhythm, polls, secondsSinceTracked }: Polled, now: SQL): SQL {
+export function nextPollAfter(poll: EndedPoll, rhythm: Rhythm, now: SQL): SQL {
+  const { polls, seconds_since_tracked: secondsSinceTracked } = poll
   const isSteady = rhythm === 'steady'
   const jitter = jitterFrom.others + Math.random() * (1 - jitterFrom.others)
   const runningMs =

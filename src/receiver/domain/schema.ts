@@ -202,7 +202,7 @@ export const requests = mediadock.table(
     poll_leased_until: instant()
       .notNull()
       .default(sql`'-infinity'`),
-    /** The number of polls that showed something of the request: see undoClaim() in reconciling/polling.ts. */
+    /** The number of polls that showed something of the request: see endPoll() in reconciling/polling.ts. */
     polls: integer().notNull().default(0),
     /** The fence of a claimed poll (platform/postgres/lease.ts). */
     poll_claims: integer().notNull().default(0),

@@ -12,9 +12,10 @@ type FetcherDeps = CallingDeps & {
   onPolled?: (poll: PollRecord) => void
 }
 
-/** The answer of the source, or why there is none. Its kinds are endings of a poll: see poll-endings.ts. */
+/** The answer of a poll: the outcome of a call, or of several together, or why there was none. See poll-endings.ts. */
 export type ResultAnswer =
   | FetchOutcome
+  | { kind: 'no_key' }
   | { kind: 'no_call' | 'not_found_yet' | 'others_paused' | 'others_refused'; reason: string }
 
 /** The answer, and the key that received it. */
@@ -57,7 +58,7 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
       if (isFinal(answer)) return { answer, keyName: key.name }
       tried.push({ answer, keyName: key.name })
     }
-    return combine(tried) ?? { answer: { kind: 'no_call', reason: 'no_key' }, keyName }
+    return combine(tried) ?? { answer: { kind: 'no_key' }, keyName }
   }
 }
 

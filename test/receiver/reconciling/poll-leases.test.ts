@@ -8,7 +8,7 @@ import { applyHint } from '../../../src/receiver/landing/hint.ts'
 import { landOne } from '../../../src/receiver/landing/land-reports.ts'
 import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
 import { claimDue, createPollKeeper } from '../../../src/receiver/reconciling/poll-claims.ts'
-import { reschedule, undoClaim } from '../../../src/receiver/reconciling/polling.ts'
+import { endPoll } from '../../../src/receiver/reconciling/polling.ts'
 import { preferredServer, type TestDatabase, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult } from '../../support/provider-stand.ts'
@@ -48,9 +48,9 @@ describe('the lease of a poll', () => {
     const [alive] = await claim(leaseSeconds)
     if (!dead || !alive) expect.fail('nothing was claimed')
     const before = await nextPollIn()
-    await reschedule(deps, dead, 'invalid')
+    await endPoll(deps, dead, 'invalid')
     expect(await nextPollIn()).toBe(before)
-    await reschedule(deps, alive, 'invalid')
+    await endPoll(deps, alive, 'invalid')
     expect(await nextPollIn()).toBeGreaterThan(before)
   })
 
@@ -58,9 +58,9 @@ describe('the lease of a poll', () => {
     const [dead] = await claim(0)
     const [alive] = await claim(leaseSeconds)
     if (!dead || !alive) expect.fail('nothing was claimed')
-    await undoClaim(deps, alive, 'quota')
+    await endPoll(deps, alive, 'no_call', { detail: 'quota' })
     const before = await nextPollIn()
-    await reschedule(deps, dead, 'invalid')
+    await endPoll(deps, dead, 'invalid')
     expect(await nextPollIn()).toBe(before)
   })
 
@@ -88,11 +88,11 @@ describe('the lease of a poll', () => {
       database.sql`update mediadock.requests set doubt_poll_at = ${new Date(start + seconds * 1000)}`
     await ask(0)
     const [served] = await claim(0)
-    await reschedule(deps, served!, 'invalid')
+    await endPoll(deps, served!, 'invalid')
     expect(await asked()).toBe(false)
     const [early] = await claim(600)
     await ask(600)
-    await reschedule(deps, early!, 'invalid')
+    await endPoll(deps, early!, 'invalid')
     expect(await asked()).toBe(true)
   })
 
@@ -102,7 +102,7 @@ describe('the lease of a poll', () => {
     const report = reportOf({ request_id: requestId, status: 'CANCELED' })
     const origin = { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' } as const
     await landOne(deps.db, reportToLand(report, origin, undefined), { now: deps.time(), keys: deps.keys })
-    await reschedule(deps, underWay!, 'unreachable')
+    await endPoll(deps, underWay!, 'unreachable')
     expect(await claim(1)).toHaveLength(1)
   })
 
@@ -110,8 +110,8 @@ describe('the lease of a poll', () => {
     const [locked] = await claim(0)
     await database.sql.begin(async (tx) => {
       await tx`select from mediadock.requests where request_id = ${requestId} for update`
-      await reschedule(deps, locked!, 'running')
-      await undoClaim(deps, locked!, 'quota')
+      await endPoll(deps, locked!, 'running')
+      await endPoll(deps, locked!, 'no_call', { detail: 'quota' })
     })
     expect(await claim(leaseSeconds - 1)).toEqual([])
     expect(await claim(leaseSeconds + 1)).toHaveLength(1)
@@ -126,10 +126,10 @@ describe('the lease of a poll', () => {
     await ask()
     const [early] = await claim(0)
     await ask()
-    await reschedule(deps, early!, 'running')
+    await endPoll(deps, early!, 'running')
     expect(await asked()).toBe(true)
     const [late] = await claim(61)
-    await reschedule(deps, late!, 'running')
+    await endPoll(deps, late!, 'running')
     expect(await asked()).toBe(false)
   })
 
@@ -164,9 +164,9 @@ describe('the lease of a poll', () => {
       await tell()
       const [next] = await claim(1)
       if (!early || !next) expect.fail('nothing was claimed')
-      await reschedule(deps, early, 'not_found')
+      await endPoll(deps, early, 'not_found')
       expect(await database.sql`select poll_outcome from mediadock.requests`).toEqual([{ poll_outcome: null }])
-      await reschedule(deps, next, 'not_found')
+      await endPoll(deps, next, 'not_found')
       expect(await database.sql`select poll_outcome from mediadock.requests`).toEqual([{ poll_outcome: 'not_found' }])
     },
   )

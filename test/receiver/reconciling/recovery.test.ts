@@ -5,7 +5,7 @@ import { leaseSeconds } from '../../../src/platform/postgres/lease-keeper.ts'
 import { createFetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createSourceClient } from '../../../src/receiver/fetching/source-client.ts'
 import { claimDue } from '../../../src/receiver/reconciling/poll-claims.ts'
-import { undoClaim } from '../../../src/receiver/reconciling/polling.ts'
+import { endPoll } from '../../../src/receiver/reconciling/polling.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { long } from '../../chaos/length.ts'
 import { testServers, withTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
@@ -128,7 +128,7 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, recovered_at) values ('live', array_fill(0, array[61]), 0, true, ${now()})`
     const claimed = await claimDue(deps[0], { limit: 16, resting: none })
     expect(claimed).toHaveLength(2)
-    await undoClaim(deps[0], claimed[0]!, 'quota')
+    await endPoll(deps[0], claimed[0]!, 'no_call', { detail: 'quota' })
     expect(await claimDue(deps[1], { limit: 16, resting: none })).toMatchObject([
       { request_id: claimed[0]!.request_id },
     ])

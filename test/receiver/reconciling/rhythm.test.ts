@@ -114,7 +114,7 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
   it('requests without a key that may call: put off, so that they keep no others from their polls', async () => {
     const lost = randomUUID()
     const { sql, deps } = await scene(server, (id) =>
-      id === lost ? { kind: 'result', report: reportOf(imageResult(id)) } : { kind: 'no_call', reason: 'no_key' },
+      id === lost ? { kind: 'result', report: reportOf(imageResult(id)) } : { kind: 'no_key' },
     )
     const hoursAgo = (hours: number) => new Date(deps.clock().getTime() - hours * 3_600_000)
     await sql`insert into mediadock.requests (request_id, key_name, source_name, external_id, tracked_at, next_poll_at)
