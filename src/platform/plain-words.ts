@@ -22,9 +22,10 @@ function wordsOf(issue: z.core.$ZodRawIssue): string | undefined {
       return bound(issue.origin, `at least ${issue.minimum}`, issue.inclusive ?? true, `greater than ${issue.minimum}`)
     case 'too_big':
       return bound(issue.origin, `at most ${issue.maximum}`, issue.inclusive ?? true, `less than ${issue.maximum}`)
+    case 'invalid_format':
+      return issue.format === 'guid' || issue.format === 'uuid' ? 'must be a uuid' : undefined
     case 'custom':
     case 'invalid_element':
-    case 'invalid_format':
     case 'invalid_key':
     case 'invalid_union':
     case 'not_multiple_of':

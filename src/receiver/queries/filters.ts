@@ -53,7 +53,7 @@ const instantFilter = z
   .refine((text) => Date.parse(text) >= 0, 'must not be before 1970')
   .refine((text) => Date.parse(text) < Date.UTC(10_000, 0), 'must be before the year 10000')
   .refine((text) => /(?:Z|[+-](?:0\d:\d\d|1[0-3]:\d\d|14:00))$/.test(text), 'must have an offset of at most 14:00')
-const idFilter = z.guid('must be a uuid')
+const idFilter = z.guid()
 const idsFilter = z
   .string()
   .transform((text) => text.toLowerCase().split(','))

@@ -19,7 +19,7 @@ export const generationBodySchema = z.strictObject({
   model: z.string().min(1).max(255),
   input: z.record(z.string(), z.unknown()),
   key_name: z.string().optional(),
-  idempotency_key: z.uuidv4().optional(),
+  idempotency_key: z.uuidv4('must be a uuid of version 4').optional(),
   metadata: z.record(z.string(), z.unknown()).optional(),
 })
 export type GenerationBody = z.infer<typeof generationBodySchema>

@@ -44,6 +44,18 @@ describe('POST /api/requests', () => {
     })
   })
 
+  it.each([
+    ['', 'must be a uuid'],
+    ['17', 'must be a uuid'],
+    [17, 'must be a string, not a number'],
+    [undefined, 'is missing'],
+  ])('refuses the request_id %j and says what it must be', async (request_id, words) => {
+    expect(await track({ request_id })).toMatchObject({
+      status: 400,
+      json: { error: { code: 'invalid_body', message: `request_id: ${words}` } },
+    })
+  })
+
   it('joins the row of a faster webhook: adds missing data, corrects the key, keeps the state', async () => {
     const sample = failed()
     await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID() })
