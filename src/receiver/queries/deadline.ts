@@ -8,14 +8,19 @@ import { type Database, type Executor, onOneConnection } from '../../platform/po
  */
 const queryDeadlineMs = 5000
 
-/** The query was stopped at its deadline; a narrower one may succeed. */
+/**
+ * The query was stopped at its deadline. If Postgres stopped it, a narrower one may succeed. If Postgres gave no answer,
+ * its `cause` is a DeadlineError.
+ */
 export class QueryTimeoutError extends Error {
   override name = 'QueryTimeoutError'
   code = 'query_timeout' as const
   constructor(options?: ErrorOptions) {
+    const limit = `${queryDeadlineMs / 1000} s`
     super(
-      `the query took longer than ${queryDeadlineMs / 1000} s and was stopped: narrow it, for example by ` +
-        'since and until',
+      options?.cause instanceof DeadlineError
+        ? `Postgres gave no answer within ${limit}: check that it is neither frozen nor overloaded`
+        : `the query took longer than ${limit} and was stopped: narrow it, for example by since and until`,
       options,
     )
   }

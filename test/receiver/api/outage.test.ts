@@ -8,18 +8,19 @@ import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
 import { call } from './calls.ts'
 
-/** A way to Postgres that can be cut and opened again. */
+/** A way to Postgres that can be cut and opened again, or frozen. */
 async function openGate(url: string) {
   const to = new URL(url)
   const target = { host: to.hostname, port: Number(to.port) }
   const sockets = new Set<net.Socket>()
+  let isFrozen = false
   const server = net.createServer((inside) => {
     const outside = net.connect(target)
     for (const socket of [inside, outside]) {
       sockets.add(socket)
       socket.on('error', () => {}).on('close', () => [inside, outside].forEach((each) => each.destroy()))
     }
-    inside.pipe(outside).pipe(inside)
+    if (!isFrozen) inside.pipe(outside).pipe(inside)
   })
   const listen = async (port: number) => {
     server.listen(port, '127.0.0.1')
@@ -34,7 +35,11 @@ async function openGate(url: string) {
     for (const socket of sockets) socket.destroy()
     if (server.listening) server.close()
   }
-  return { url: String(to), close, open: () => listen(port) }
+  const freeze = () => {
+    isFrozen = true
+    for (const socket of sockets) socket.unpipe().pause()
+  }
+  return { url: String(to), close, freeze, open: () => listen(port) }
 }
 
 it('answers 503 while Postgres is unreachable, and works afterwards', async () => {
@@ -61,6 +66,22 @@ it('answers 503 while Postgres is unreachable, and works afterwards', async () =
   await eventually(async () => (await call(receiver, 'GET /api/deliveries')).status === 200)
   const answers = await Promise.all(Array.from({ length: 20 }, () => call(receiver, 'GET /api/deliveries')))
   expect(answers.map(({ status }) => status)).toEqual(Array(20).fill(200))
+})
+
+it('does not ask for a narrower query if Postgres is frozen', async () => {
+  const database = await withTestDatabase()
+  const gate = await openGate(database.url)
+  const receiver = await startTestReceiver({ databaseUrl: gate.url })
+  onTestFinished(async () => {
+    await gate.close()
+    await receiver.stop()
+  })
+  gate.freeze()
+  const message = 'Postgres gave no answer within 5 s: check that it is neither frozen nor overloaded'
+  expect(await call(receiver, 'GET /api/stats')).toMatchObject({
+    status: 503,
+    json: { error: { code: 'query_timeout', message } },
+  })
 })
 
 it('answers 503 with the words of a Postgres that lacks connections or space', () => {
