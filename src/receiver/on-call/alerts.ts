@@ -110,7 +110,9 @@ export function textOf({ severity, text, untold, opened_at, closed_at }: ToldIss
     untold === 'opened'
       ? ''
       : ` (since ${clockTime(opened.toISOString(), now)} UTC${untold === 'closed' ? `, for ${duration((until.getTime() - opened.getTime()) / 1000)}` : ''})`
-  const line = `[${untold === 'closed' ? 'closed' : severity}] mediadock ${from}: ${untold === null ? '' : events[untold]}${text}${since}`
+  // What to do is over too, so a closed issue is told by its first sentence.
+  const told = untold === 'closed' ? text.split(/(?<=\.) /, 1).join('') : text
+  const line = `[${untold === 'closed' ? 'closed' : severity}] mediadock ${from}: ${untold === null ? '' : events[untold]}${told}${since}`
   return line.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
 }
 
@@ -118,7 +120,7 @@ export function textOf({ severity, text, untold, opened_at, closed_at }: ToldIss
 export async function tellAway(deps: AlertDeps, { since, words }: { since: Date; words: string }): Promise<void> {
   const { clock, logger, url, from } = deps
   if (url === undefined) return
-  const away = `Postgres cannot be used. Webhooks are answered 503 and the provider sends them again: ${words}`
+  const away = `Postgres cannot be used: ${words}. Webhooks are answered 503, and the provider sends them again.`
   const opened_at = since.toISOString()
   const issue: ToldIssue = { severity: 'critical', text: away, untold: 'opened', opened_at, closed_at: null }
   const failure = await post(deps, url, textOf(issue, from, clock()))

@@ -2,6 +2,7 @@ import { expect, it, onTestFinished } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { timeOf } from '../../../src/platform/postgres/time.ts'
+import { textOf } from '../../../src/receiver/on-call/alerts.ts'
 import { noteOutage } from '../../../src/receiver/on-call/issues.ts'
 import { createWatch } from '../../../src/receiver/on-call/watch.ts'
 import { withTestDatabase } from '../../support/database.ts'
@@ -44,7 +45,7 @@ it('posts one notice of a lasting outage without Postgres, and records it as one
     expect(texts).toHaveLength(seconds > 30 ? 1 : 0)
   }
   expect(texts[0]).toMatch(
-    /\[critical\] mediadock media\.example\.com: Postgres cannot be used\. Webhooks are answered 503 and the provider sends them again: Postgres cannot be reached/,
+    /\[critical\] mediadock media\.example\.com: Postgres cannot be used: Postgres cannot be reached.* database URL\. Webhooks are answered 503, and the provider sends them again\./,
   )
 
   const { url, sql } = await withTestDatabase()
@@ -56,4 +57,13 @@ it('posts one notice of a lasting outage without Postgres, and records it as one
   expect(await sql`select cause, severity, untold from mediadock.issues where closed_at is not null`).toEqual([
     { cause: 'postgres_away', severity: 'critical', untold: 'closed' },
   ])
+})
+
+it('tells of a closed issue without its advice', () => {
+  const now = new Date('2026-03-04T03:02:00Z')
+  const text = '17 of 88 arrivals were answered 503: Postgres failed. The final attempt is in 14 min.'
+  const times = { opened_at: '2026-03-04 03:00:00+00', closed_at: now.toISOString() }
+  expect(textOf({ severity: 'critical', text, untold: 'closed', ...times }, 'media.example.com', now)).toBe(
+    '[closed] mediadock media.example.com: over: 17 of 88 arrivals were answered 503: Postgres failed. (since 03:00 UTC, for 2 min)',
+  )
 })
