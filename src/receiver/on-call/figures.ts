@@ -14,8 +14,17 @@ export function sentences(...parts: readonly string[]): string {
   return parts.filter((part) => part !== '').join(' ')
 }
 
-/** The time of day in UTC, with its date where that is not today. */
+/** The time of day in UTC to the minute, with its date where that is not today. */
 export function clockTime(iso: string, now: Date): string {
-  const [day, time] = [iso.slice(0, 10), iso.slice(11, 16)]
+  return onDay(iso, now, iso.slice(11, 16))
+}
+
+/** The same to the second, for a moment that is seconds away. */
+export function exactTime(iso: string, now: Date): string {
+  return onDay(iso, now, iso.slice(11, 19))
+}
+
+function onDay(iso: string, now: Date, time: string): string {
+  const day = iso.slice(0, 10)
   return day === now.toISOString().slice(0, 10) ? time : `${day} ${time}`
 }

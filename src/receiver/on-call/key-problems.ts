@@ -2,18 +2,18 @@ import { issueOf, type Problem } from '../domain/problem.ts'
 import { defaultSourceName } from '../domain/source.ts'
 import type { KeyState } from '../queries/keys.ts'
 import type { RefusedSubmits } from '../submitting/refusals.ts'
-import { clockTime, count, duration, sentences } from './figures.ts'
+import { clockTime, count, duration, exactTime, sentences } from './figures.ts'
 import type { Numbers } from './numbers.ts'
 
 // The problems of keys and of their accounts.
 
 /** Problems of one key: its calls are refused or limited. */
-export function keyProblems(key: KeyState, { now, refusedSubmits }: Numbers): Problem[] {
+export function keyProblems(key: KeyState, { now, refusedSubmits, fetchRatePerMinute }: Numbers): Problem[] {
   const name = nameOf(key)
   const problem = (severity: Problem['severity'], cause: string, text: string): Problem[] => [
     { severity, cause: `${cause}:${key.name}`, text, href: '/keys', affected: [key.name] },
   ]
-  const until = key.blocked_until === null ? undefined : clockTime(key.blocked_until, now)
+  const until = key.blocked_until === null ? undefined : exactTime(key.blocked_until, now)
   if (key.blocked_reason === 'unauthorized') {
     const refused = submitsRefused(refusedSubmits, key.name, 401)
     const text = sentences(
@@ -29,7 +29,7 @@ export function keyProblems(key: KeyState, { now, refusedSubmits }: Numbers): Pr
     return problem('warning', 'key_blocked', text)
   }
   return key.configured && !key.retired && key.quota_left === 0
-    ? problem('warning', 'quota_spent', quotaSpent(key))
+    ? problem('warning', 'quota_spent', quotaSpent(key, fetchRatePerMinute))
     : []
 }
 
@@ -38,13 +38,17 @@ function nameOf({ name, source_name }: Pick<KeyState, 'name' | 'source_name'>): 
   return source_name === null || source_name === defaultSourceName ? name : `${name} of ${source_name}`
 }
 
-function quotaSpent({ calls, account_id, account_calls, account_limit, ...key }: KeyState): string {
+function quotaSpent({ calls, account_id, account_calls, account_limit, ...key }: KeyState, limit: number): string {
   const name = nameOf(key)
   const isAccount = account_calls !== null && account_limit !== null && account_calls >= account_limit
   const who = isAccount ? `The keys of the account ${account_id}, among them ${name}, have` : `The key ${name} has`
   const made = count(isAccount ? account_calls : calls, 'call', 'calls')
-  const rest = 'Polls wait until some of these calls are a minute old.'
-  return `${who} made ${made} in the last minute: no more are allowed. ${rest}`
+  const setting = isAccount ? 'FETCH_RATE_PER_ACCOUNT_PER_MINUTE' : `FETCH_RATE_PER_MINUTE (now ${limit})`
+  return sentences(
+    `${who} made ${made} in the last minute: no more are allowed.`,
+    'Polls and submits wait until some of these calls are a minute old. Nothing is lost.',
+    `If this lasts, raise ${setting}, at most to the provider's own limit.`,
+  )
 }
 
 /** Accounts with too few credits, now or soon, and accounts whose usage differs from the landed cost. */

@@ -38,7 +38,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...contradictionProblems(numbers),
     ...numbers.ofSlices,
     ...numbers.parked.map(parkedProblem),
-    ...wrongTokensProblem(numbers.limited),
+    ...wrongTokensProblem(numbers),
     ...strangersProblem(numbers),
   ]
   // The sort is stable: problems of the same severity keep the order above.
@@ -206,8 +206,9 @@ function overdueProblem({ overdue, overduePolls, fetchRatePerMinute, reconciler:
 function lastPolls(overdue: number, polls: OverduePolls | undefined): string {
   if (polls === undefined) return ''
   const { outcome, detail, requests } = polls
+  if (outcome === null) return overdue === 1 ? 'It waits for its first poll.' : `${requests} wait for their first poll.`
   const which = overdue === 1 ? 'Last poll' : requests >= overdue ? 'Last poll of each' : `Last poll of ${requests}`
-  return `${which}: ${outcome === null ? 'none yet' : pollText(outcome, detail)}.`
+  return `${which}: ${pollText(outcome, detail)}.`
 }
 
 function parkedProblem({ reason, count: parked, errors = [] }: Cause): Problem {

@@ -1,9 +1,8 @@
-import type { Limited } from '../../platform/pages/guess-limit.ts'
 import { maxPageItems } from '../domain/page-limits.ts'
 import { issueOf, type Problem } from '../domain/problem.ts'
 import type { GiveUp } from '../queries/give-ups.ts'
 import { causeClause } from './cause-words.ts'
-import { count, duration, sentences } from './figures.ts'
+import { count, duration, exactTime, sentences } from './figures.ts'
 import type { Failing, Numbers } from './numbers.ts'
 
 type Group = Pick<Failing, 'outcome' | 'reason'> & { failing?: Failing | undefined; giveUps: readonly GiveUp[] }
@@ -75,7 +74,8 @@ function severityOf(
   return isMany || giveUps.length > 0 ? 'warning' : 'notice'
 }
 
-function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: Numbers): string {
+function effectOf(group: Group, numbers: Numbers): string {
+  const { failing, outcome, reason, giveUps } = group
   const why = reason === null ? 'for an unknown reason' : causeClause(reason)
   const what = outcome === 'refused' ? 'refused' : 'answered 503'
   if (failing === undefined) {
@@ -84,7 +84,16 @@ function effectOf({ failing, outcome, reason, giveUps }: Group, numbers: Numbers
   }
   const total = totalOf(failing, numbers)
   const were = failing.arrivals === 1 ? 'was' : 'were'
-  return `${failing.arrivals} of ${count(total, 'arrival', 'arrivals')} in the last ${numbers.recent.minutes} minutes ${were} ${what}: ${why}.`
+  return `${failing.arrivals} of ${count(total, 'arrival', 'arrivals')} in the last ${numbers.recent.minutes} minutes ${were} ${what}${lastOf(group, numbers.now)}: ${why}.`
+}
+
+/** An outage may be over while the provider has yet to send its webhooks again. */
+function lastOf({ outcome, giveUps }: Group, now: Date): string {
+  const last = giveUps
+    .map(({ last_seen }) => last_seen)
+    .toSorted()
+    .at(-1)
+  return outcome === 'unavailable' && last !== undefined ? `, the last at ${exactTime(last, now)}` : ''
 }
 
 function doubtOf({ failing, reason, giveUps }: Group): string {
@@ -122,7 +131,7 @@ function deadlineOf({ reason, giveUps }: Group, now: Date): string {
   const after =
     reason === 'no_matching_secret'
       ? `Add the key with its new secret beside the old one, then verify ${them} again. The quarantine keeps ${them}.`
-      : 'After it, only the poll of a tracked request brings the result.'
+      : 'If that fails too, only the poll of a tracked request brings the result.'
   return sentences(
     `The provider's final attempt${others.length === 0 ? '' : ' for the first of these'} is in ${duration(seconds)}.`,
     after,
@@ -138,14 +147,14 @@ function hrefOf({ outcome, reason }: Group): string {
 }
 
 /** Wrong tokens that this process answers with 429. The text names the first address, `affected` up to 20. */
-export function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] {
+export function wrongTokensProblem({ limited = [], now }: Pick<Numbers, 'limited' | 'now'>): Problem[] {
   const [first, ...others] = limited
   if (first === undefined) return []
   const from =
     others.length === 0
       ? first.address
       : `${first.address} and ${count(others.length, 'other address', 'other addresses')}`
-  const until = new Date(Math.max(...limited.map((one) => one.until.getTime()))).toISOString().slice(11, 19)
+  const until = exactTime(new Date(Math.max(...limited.map((one) => one.until.getTime()))).toISOString(), now)
   const last = first.asked === undefined ? '' : ` The last call was ${first.asked}.`
   const who = others.length === 0 ? `A client at ${from} calls` : `Clients at ${from} call`
   const text = sentences(

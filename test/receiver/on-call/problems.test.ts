@@ -339,7 +339,23 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'unavailable:postgres_failed',
       href: '/deliveries?view=arrivals&outcome=unavailable&reason=postgres_failed',
-      text: '1 of 1000 arrivals in the last 5 minutes was answered 503: Postgres fails.',
+      text: '1 of 1000 arrivals in the last 5 minutes was answered 503: Postgres failed.',
+    },
+  ],
+  [
+    'Postgres that is back, while the provider has yet to send again',
+    {
+      failing: [{ outcome: 'unavailable', reason: 'postgres_failed', arrivals: 2, vouched: true }],
+      giveUps: [
+        { ...giveUp, outcome: 'unavailable', reason: 'postgres_failed', last_seen: '2026-03-04T02:57:08.000Z' },
+      ],
+      recent: { ...calm.recent, arrivals: 90 },
+    },
+    {
+      severity: 'critical',
+      cause: 'unavailable:postgres_failed',
+      href: '/deliveries?view=arrivals&outcome=unavailable&reason=postgres_failed',
+      text: "2 of 90 arrivals in the last 5 minutes were answered 503, the last at 02:57:08: Postgres failed. The provider's final attempt is in 5 min. If that fails too, only the poll of a tracked request brings the result.",
     },
   ],
   [
@@ -542,36 +558,36 @@ const cases: Case[] = [
   [
     'a key that the provider does not accept',
     {
-      keys: [{ ...key, blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'unauthorized' }],
+      keys: [{ ...key, blocked_until: '2026-03-04T03:04:40.000Z', blocked_reason: 'unauthorized' }],
       refusedSubmits: [{ keyName: 'live', status: 401, code: 'invalid_api_key', count: 2, lastAt }],
     },
     {
       severity: 'critical',
       cause: 'key_refused:live',
       href: '/keys',
-      text: 'The provider refuses the API key live (401 or 403). Its calls rest until 03:04. Then one is tried. 2 submits were refused in the last hour. Replace the key if it stays refused.',
+      text: 'The provider refuses the API key live (401 or 403). Its calls rest until 03:04:40. Then one is tried. 2 submits were refused in the last hour. Replace the key if it stays refused.',
     },
   ],
   [
     'a key that must pause',
-    { keys: [{ ...key, blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'rate_limited' }] },
+    { keys: [{ ...key, blocked_until: '2026-03-04T03:04:40.000Z', blocked_reason: 'rate_limited' }] },
     {
       severity: 'warning',
       cause: 'key_blocked:live',
       href: '/keys',
-      text: 'The provider asked for a pause: no calls with the key live until 03:04. Calls resume automatically.',
+      text: 'The provider asked for a pause: no calls with the key live until 03:04:40. Calls resume automatically.',
     },
   ],
   [
     'a key of another source that must pause',
     {
-      keys: [{ ...key, source_name: 'fal', blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'rate_limited' }],
+      keys: [{ ...key, source_name: 'fal', blocked_until: '2026-03-04T03:04:40.000Z', blocked_reason: 'rate_limited' }],
     },
     {
       severity: 'warning',
       cause: 'key_blocked:live',
       href: '/keys',
-      text: 'The provider asked for a pause: no calls with the key live of fal until 03:04. Calls resume automatically.',
+      text: 'The provider asked for a pause: no calls with the key live of fal until 03:04:40. Calls resume automatically.',
     },
   ],
   [
@@ -581,7 +597,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'quota_spent:live',
       href: '/keys',
-      text: 'The key live has made 100 calls in the last minute: no more are allowed. Polls wait until some of these calls are a minute old.',
+      text: "The key live has made 100 calls in the last minute: no more are allowed. Polls and submits wait until some of these calls are a minute old. Nothing is lost. If this lasts, raise FETCH_RATE_PER_MINUTE (now 100), at most to the provider's own limit.",
     },
   ],
   [
@@ -593,7 +609,8 @@ const cases: Case[] = [
       href: '/keys',
       text: [
         'The keys of the account acme, among them live, have made 500 calls in the last minute:',
-        'no more are allowed. Polls wait until some of these calls are a minute old.',
+        'no more are allowed. Polls and submits wait until some of these calls are a minute old. Nothing is lost.',
+        "If this lasts, raise FETCH_RATE_PER_ACCOUNT_PER_MINUTE, at most to the provider's own limit.",
       ].join(' '),
     },
   ],
@@ -609,6 +626,16 @@ const cases: Case[] = [
       cause: 'overdue',
       href: '/requests?overdue=true',
       text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polls wait, because the calls that polls may use in this minute are used up. Calls that are left are kept for submits. All due polls are made in about 12 minutes. Nothing is lost. If the number grows, raise FETCH_RATE_PER_MINUTE (now 100), or FETCH_RATE_PER_ACCOUNT_PER_MINUTE if Keys shows the account at its limit.',
+    },
+  ],
+  [
+    'overdue requests that were not polled yet',
+    { overdue: 24, overduePolls: { outcome: null, detail: null, requests: 18 } },
+    {
+      severity: 'warning',
+      cause: 'overdue',
+      href: '/requests?overdue=true',
+      text: '24 requests are overdue: neither a webhook nor a poll has brought their results. 18 wait for their first poll.',
     },
   ],
   [
