@@ -8,9 +8,8 @@ import { createSourceReads, type SourceReads } from '../receiver/accounts/source
 import { createFetcher } from '../receiver/fetching/fetcher.ts'
 import { createPollLog } from '../receiver/fetching/poll-log.ts'
 import { createSourceClient } from '../receiver/fetching/source-client.ts'
-import { createPollKeeper } from '../receiver/reconciling/poll-claims.ts'
+import { createPollKeeper, createSetAside } from '../receiver/reconciling/poll-claims.ts'
 import type { PollingDeps } from '../receiver/reconciling/polling.ts'
-import { createSetAside } from '../receiver/reconciling/set-aside.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 import { withReceiverDatabase } from './database.ts'
 
@@ -57,11 +56,7 @@ export async function withProcessing<T>(
     const pollLog = createPollLog({ db, dropped: notCounted, wake: () => {} })
     const shared = { db, keys, mediaHosts, clock, time, logger, fetchRatePerMinute, stuckAfterSeconds }
     const fetcher = createFetcher({ ...shared, client, calls: notCounted, onPolled: pollLog.record })
-    const claims = {
-      keepLease: createPollKeeper({ db, time, logger }),
-      awaited: () => [],
-      setAside: createSetAside(shared),
-    }
+    const claims = { keepLease: createPollKeeper(shared), awaited: () => [], setAside: createSetAside(shared) }
     const cut = new AbortController().signal
     try {
       return await work({ ...shared, ...claims, fetchResult: fetcher, onProcessed: () => {}, cut }, interrupted)

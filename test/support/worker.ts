@@ -5,10 +5,10 @@ import { createPool, type Database } from '../../src/platform/postgres/postgres.
 import { timeOf } from '../../src/platform/postgres/time.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/domain/delivery.ts'
 import { storeDeliveries } from '../../src/receiver/intake/store.ts'
+import { createRestingQueues } from '../../src/receiver/reconciling/due.ts'
+import { createSetAside } from '../../src/receiver/reconciling/poll-claims.ts'
 import { createPoller, restMs, type Poller } from '../../src/receiver/reconciling/poller.ts'
 import type { PollingDeps } from '../../src/receiver/reconciling/polling.ts'
-import { createRestingQueues } from '../../src/receiver/reconciling/resting-queues.ts'
-import { createSetAside } from '../../src/receiver/reconciling/set-aside.ts'
 import { defaultSource, keysOf, liveKey, sandboxKey } from './receiver.ts'
 
 /** The dependencies of claiming polls: no caller waits. No lease is renewed, since the test says what time it is. */

@@ -252,7 +252,7 @@ export const requests = mediadock.table(
     index('requests_idempotency_key')
       .on(table.idempotency_key)
       .where(sql`idempotency_key is not null`),
-    // Requests that wait for an extra poll: claimDue() in poll-claims.ts.
+    // Requests that wait for an extra poll: duePolls() in due.ts.
     index('requests_doubted')
       .on(table.doubt_poll_at)
       .where(sql`doubt_poll_at is not null`),

@@ -22,7 +22,7 @@ type Grant =
  * The purpose of a call:
  * - `submitting` a generation, and what callers of the API ask for: estimates, models, the account, a cancellation
  * - `completing`: reading the result of a request, after its webhook, by the reconciler, or for a new link to its media
- * - `trial`: the call of an extra poll (claimDue() in reconciling/poll-claims.ts), or for a request that is attributed
+ * - `trial`: the call of an extra poll (duePolls() in reconciling/due.ts), or for a request that is attributed
  *   to another key or that no key has known so far; it counts as completing
  */
 export type Purpose = 'submitting' | 'completing' | 'trial'

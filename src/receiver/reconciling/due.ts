@@ -1,6 +1,18 @@
+import { turnOf } from '../../platform/fair-share.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { later } from '../../platform/postgres/time.ts'
+import { createTimedSet } from '../../platform/timed-set.ts'
 import type { Keys } from '../domain/keys.ts'
+
+/*
+ * Finds requests whose polls are due, as SQL for the claims of poll-claims.ts. Gauges and pages count with the same
+ * conditions. Each request waits in the poll queue of its key. Keys have separate budgets, so a key without calls delays
+ * no other key. One queue, named `''`, is for requests without a key name and for those of unknown keys, because anyone
+ * can invent key names.
+ *
+ *   duePolls()          due requests of known keys, and extra polls: for the poller and for runs of the reconciler
+ *   duePollsOfRuns()    for runs of the reconciler alone: overdue requests without a time, and those of unknown keys
+ */
 
 /** The inputs of overdue: the present time, a literal for pages, and STUCK_AFTER_SECONDS. */
 export type StuckAfter = { now: Date | SQL; stuckAfterSeconds: number }
@@ -19,16 +31,8 @@ export function isOverdueWithoutPollTime(when: StuckAfter): SQL {
   return sql`(${isOverdue(when)} and r.next_poll_at is null)`
 }
 
-/**
- * Returns the poll queue of a request, by the name of its key. Requests without a key name share `''` with those of
- * unknown keys, because anyone can invent such names. queueOfRow() is the same in SQL.
- */
-export function queueOf(keys: Keys, keyName: string | null): string {
-  return keyName !== null && keys.byName.has(keyName) ? keyName : ''
-}
-
-/** SQL: the poll queue of a row of `requests`; `ours` is an array of the names of known keys. */
-export function queueOfRow(ours: SQL): SQL {
+/** SQL: the poll queue of a row of `requests`; `ours` is an array of the names of known keys. queueOf() is the same. */
+function queueOfRow(ours: SQL): SQL {
   return sql`case when key_name = any(${ours}) then key_name else '' end`
 }
 
@@ -59,7 +63,7 @@ export function strangers(ours: SQL): SQL {
  * SQL: `queue`, the poll queues of these keys, each with the end of its key's last outage. The queue `''`, of requests
  * without a key name, has the latest end of all.
  */
-export function pollQueues(keyNames: readonly string[]): SQL {
+function pollQueues(keyNames: readonly string[]): SQL {
   return sql`
     queue as (
       select k.key_name, case when k.key_name = '' then (select max(recovered_at) from mediadock.call_budgets)
@@ -82,3 +86,128 @@ export const isScheduledForKey = sql`next_poll_at is not null and coalesce(key_n
  */
 export const isHeldUp = sql`(next_poll_at is not null and poll_outcome in ('unreachable', 'postponed')
     and polled_at < queue.recovered_at)`
+
+/** How many requests to find, and the poll queues to leave out: see createRestingQueues(). */
+export type Wanted = { limit: number; resting: ReadonlySet<string>; restingExtra?: ReadonlySet<string> }
+
+type Finding = Wanted & {
+  now: SQL
+  keys: Keys
+  /** The requests that callers of this process wait for. */
+  awaited: readonly string[]
+  stuckAfterSeconds: number
+  /** A condition on the rows `r`. */
+  only: SQL
+}
+
+/**
+ * SQL for WITH: `due`, requests whose next poll is due, whose outage is over, or that wait for an extra poll: round-robin
+ * by key. Within a key, requests that callers wait for come first, then ended requests that are still polled, then the
+ * longest due, and extra polls come last. So requests that no key knows do not delay the completion of results. Each
+ * queue is read by an index, so the cost does not depend on the number of due requests.
+ */
+export function duePolls({ now, keys, awaited, only, limit, resting, restingExtra = new Set() }: Finding): SQL {
+  const names = keys.all.map(({ name }) => name)
+  const ours = sql`${sql.param(names)}::text[]`
+  const queues = ['', ...names].filter((name) => !resting.has(name))
+  const isTime = sql`next_poll_at <= ${now}`
+  /** Up to `limit` rows of each queue, in the order of an index. */
+  const ofQueues = (condition: SQL, order: SQL) => sql`
+      select queue.key_name, in_queue.* from queue cross join lateral (
+        select request_id, least(next_poll_at, ${now}) as due_at from mediadock.requests r
+        where ${isScheduledForKey} and ${condition} and ${only} order by ${order} limit ${limit}
+        for update skip locked
+      ) as in_queue`
+  return sql`
+    ${pollQueues(queues)},
+    scheduled as (${ofQueues(isTime, sql`next_poll_at`)}),
+    ended as (${ofQueues(sql`landed_at is not null and ${isTime}`, sql`next_poll_at`)}),
+    held_up as (${ofQueues(isHeldUp, sql`polled_at`)}),
+    -- Conditions that match only the index of the ids: a plan made for empty tables could read all due requests.
+    awaited as (
+      select coalesce(key_name, '') as key_name, request_id, next_poll_at as due_at from mediadock.requests r
+      where request_id = any(${sql.param([...awaited])}::uuid[]) and coalesce(${isTime}, false)
+        and array_position(${sql.param(queues)}::text[], coalesce(key_name, '')) is not null and ${only}
+      limit ${limit} for update skip locked
+    ),
+    extra as (
+      select ${queueOfRow(ours)} as key_name, request_id, doubt_poll_at as due_at from mediadock.requests r
+      where doubt_poll_at <= ${now} and confirmed_at is null
+        and ${queueOfRow(ours)} <> all(${sql.param([...restingExtra])}::text[]) and ${only}
+      order by doubt_poll_at limit ${limit} for update skip locked
+    ),
+    found as (
+      select distinct on (request_id) * from (
+        select *, false as is_extra, 0 as rank from awaited
+        union all select *, false, 1 from ended
+        union all select *, false, 2 from scheduled
+        union all select *, false, 2 from held_up
+        union all select *, true, 3 from extra
+      ) as ways
+      order by request_id, rank
+    ),
+    due as (
+      select *, row_number() over (order by turn, rank, due_at) as place
+      from (select *, ${turnOf(sql`key_name`, sql`rank, due_at`)} as turn from found) as in_turns
+      order by place limit ${limit}
+    )`
+}
+
+/**
+ * SQL for WITH RECURSIVE: `due`, overdue requests that have no time for a poll yet, and due requests of unknown keys;
+ * oldest first. The index skips due requests of known keys.
+ */
+export function duePollsOfRuns({ now, keys, stuckAfterSeconds, only, limit, resting }: Finding): SQL {
+  const ours = sql`${sql.param(keys.all.map(({ name }) => name))}::text[]`
+  const rests = sql`${sql.param([...resting])}::text[]`
+  return sql`
+    ${strangers(ours)},
+    without_time as (
+      select request_id, tracked_at as due_at from mediadock.requests r
+      where ${isOverdueWithoutPollTime({ now, stuckAfterSeconds })}
+        and ${queueOfRow(ours)} <> all(${rests}) and ${only}
+      order by tracked_at limit ${limit} for update skip locked
+    ),
+    -- The rows are selected before any is locked, since up to the limit is read for each name.
+    oldest as materialized (
+      select in_queue.* from stranger as queue cross join lateral (
+        select request_id, next_poll_at as due_at from mediadock.requests r
+        where ${isScheduledForKey} and next_poll_at <= ${now} and ${only}
+        order by next_poll_at limit ${limit}
+      ) as in_queue
+      where '' <> all(${rests}) order by in_queue.due_at limit ${limit}
+    ),
+    of_strangers as (
+      select request_id, next_poll_at as due_at from mediadock.requests r
+      where request_id = any(array(select request_id from oldest)) and next_poll_at <= ${now} and ${only}
+      for update skip locked
+    ),
+    due as (
+      select *, false as is_extra, row_number() over (order by due_at) as place
+      from (select * from without_time union all select * from of_strangers) as ways order by place limit ${limit}
+    )`
+}
+
+export type RestingQueues = ReturnType<typeof createRestingQueues>
+
+/**
+ * Keeps the poll queues whose key has no call left, for `ms` each, so that claims leave them out. Extra polls have fewer
+ * calls than the others, so a queue rests apart for them.
+ */
+export function createRestingQueues({ clock, keys }: { clock: () => Date; keys: () => Keys }, ms: number) {
+  const [scheduled, extra] = [createTimedSet(clock, ms), createTimedSet(clock, ms)]
+  return {
+    /** The resting queues, for a claim. */
+    queues: () => ({ resting: scheduled.present(), restingExtra: extra.present() }),
+    /** True while the key of a request has no call. */
+    isResting: (keyName: string) => scheduled.present().has(queueOf(keys(), keyName)),
+    /** Lets the queue of a poll without a call rest. */
+    add: (one: { key_name: string | null; is_extra: boolean }) =>
+      (one.is_extra ? extra : scheduled).add(queueOf(keys(), one.key_name)),
+  }
+}
+
+/** Returns the poll queue of a request, by the name of its key. */
+function queueOf(keys: Keys, keyName: string | null): string {
+  return keyName !== null && keys.byName.has(keyName) ? keyName : ''
+}

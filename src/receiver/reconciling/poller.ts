@@ -3,9 +3,9 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { faultOf } from '../../platform/postgres/errors.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { askForExtraPollNow, extraPollAt } from '../domain/poll-schedule.ts'
+import type { RestingQueues } from './due.ts'
 import { claimDue, type ClaimDeps } from './poll-claims.ts'
 import { beginPolls, type PollingDeps } from './polling.ts'
-import type { RestingQueues } from './resting-queues.ts'
 
 export type Poller = ReturnType<typeof createPoller>
 
@@ -61,4 +61,18 @@ async function askForProgress({ db, time, awaited }: ClaimDeps): Promise<void> {
       where r.request_id = any(${sql.param([...ids])}::uuid[]) and r.landed_at is null and ${extraPollAt} is null
         and coalesce(r.polled_at, r.tracked_at) <= ${later(now, -progressEverySeconds)}
       for update skip locked))`)
+}
+
+/** Keeps the requests that callers of this process wait for. Claims take them first. */
+export function createAwaited() {
+  const waiting = new Set<{ requestId: string }>()
+  return {
+    /** Records that a caller waits for a request. Call the returned function when the wait ends. */
+    add: (requestId: string): (() => void) => {
+      const wait = { requestId }
+      waiting.add(wait)
+      return () => void waiting.delete(wait)
+    },
+    ids: (): readonly string[] => [...new Set([...waiting].map(({ requestId }) => requestId))],
+  }
 }

@@ -14,8 +14,8 @@ import { landOne, type LandingOutcome } from '../landing/land-reports.ts'
 import type { LandingDeps } from '../landing/landing-deps.ts'
 import { lockWait } from '../landing/parts-sql.ts'
 import { reportToLand } from '../landing/report-to-land.ts'
+import type { RestingQueues } from './due.ts'
 import type { ClaimDeps, ClaimedPoll } from './poll-claims.ts'
-import type { RestingQueues } from './resting-queues.ts'
 
 export type PollingDeps = ClaimDeps &
   Pick<LandingDeps, 'mediaHosts' | 'logger' | 'onProcessed'> & {

@@ -1,8 +1,8 @@
 import { faultOf } from '../../platform/postgres/errors.ts'
 import { pollEndings, type PollEnding, type RunCounter } from '../domain/poll-endings.ts'
+import { createRestingQueues, type RestingQueues } from './due.ts'
 import { claimDue, claimOne, claimForRun } from './poll-claims.ts'
 import { beginPolls, poll, type PollingDeps } from './polling.ts'
-import { createRestingQueues, type RestingQueues } from './resting-queues.ts'
 
 /** The number of the requests of a run, and of its polls by their endings. */
 export type ReconcileRun = Record<'scanned' | RunCounter, number>
