@@ -112,6 +112,23 @@ export function refusedSubmitsProblem({ refusedSubmits, now }: Numbers): Problem
   return [{ severity: isKeys ? 'warning' : 'notice', text, cause, count: total, affected, href: issueOf(cause) }]
 }
 
+/** Submits that get no final answer, while polls are answered or none is due. */
+export function stuckSubmitsProblem({ stuckSubmits, failingSources, generationApiUrl, now }: Numbers): Problem[] {
+  // The problem of a failing source counts them too.
+  if (stuckSubmits === undefined || failingSources.length > 0) return []
+  const { submits, oldestAt, error } = stuckSubmits
+  const text = sentences(
+    `${count(submits, 'submit has', 'submits have')} waited for the provider for more than a minute, the oldest since ${clockTime(oldestAt, now)}.`,
+    `Last error: ${error}.`,
+    'Nothing is lost or charged twice: each is repeated within 5 minutes, with the same Idempotency-Key. A submit expires after 23.5 h.',
+    `If the provider gives no answer, check its status, and that the URL of its API is reachable (GENERATION_API_URL: ${generationApiUrl}).`,
+    'If the error is about the key, correct the key.',
+  )
+  const isLong = now.getTime() - Date.parse(oldestAt) >= 5 * 60_000
+  const severity = isLong ? 'critical' : 'warning'
+  return [{ severity, text, cause: 'submits_waiting', count: submits, href: '/reconciler' }]
+}
+
 /** Counts the submits with this key that were refused with this status. */
 function submitsRefused(all: readonly RefusedSubmits[], keyName: string, status: number): number {
   return sum(all.filter((one) => one.keyName === keyName && one.status === status))

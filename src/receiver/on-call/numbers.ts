@@ -13,7 +13,7 @@ import { readKeys, type KeysOptions } from '../queries/keys.ts'
 import { readReconciler, type ReconcilerOptions } from '../queries/reconciler.ts'
 import { readRecent, type Recent } from '../queries/stats.ts'
 import { readContradictions, readFailingSources, readWebhooksSeen } from '../queries/trouble.ts'
-import { countWaitingSubmits } from '../submitting/generations.ts'
+import { countWaitingSubmits, readStuckSubmits } from '../submitting/generations.ts'
 import { readRefusedSubmits } from '../submitting/refusals.ts'
 
 export type ProblemsOptions = ReconcilerOptions &
@@ -64,6 +64,7 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions) {
     webhooks: await readWebhooksSeen(tx, now),
     /** Submits without a final answer of the provider, counted up to `maxCounted`. */
     waitingSubmits: await countWaitingSubmits(tx),
+    stuckSubmits: await readStuckSubmits(tx, now),
     ofSlices: (await options.readSlices?.(tx)) ?? [],
   }
 }

@@ -9,7 +9,7 @@ import type { FailingSource } from '../queries/trouble.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration, sentences } from './figures.ts'
-import { balanceProblems, keyProblems, refusedSubmitsProblem } from './key-problems.ts'
+import { balanceProblems, keyProblems, refusedSubmitsProblem, stuckSubmitsProblem } from './key-problems.ts'
 import { readNumbers, type Numbers, type ProblemsOptions } from './numbers.ts'
 import { pollText } from './poll-words.ts'
 import { refusalProblems, wrongTokensProblem } from './refusal-problems.ts'
@@ -34,6 +34,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...numbers.keys.flatMap((key) => keyProblems(key, numbers)),
     ...balanceProblems(numbers),
     ...refusedSubmitsProblem(numbers),
+    ...stuckSubmitsProblem(numbers),
     ...rolesAtFault(numbers).flatMap(roleProblem),
     ...contradictionProblems(numbers),
     ...numbers.ofSlices,

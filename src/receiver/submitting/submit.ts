@@ -116,7 +116,8 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
     factsOf: (of) => ({ idempotency_key: idempotencyKey, model, ...factsOf(of, generation) }),
     keyEffect,
   })
-  if (outcome.kind === 'no_call') return postpone(`not called: ${outcome.reason}`, outcome.retryAfterSeconds, true)
+  if (outcome.kind === 'no_call')
+    return postpone(`${intents.notCalled}${outcome.reason}`, outcome.retryAfterSeconds, true)
   return record(deps, { generation, key, outcome })
 }
 

@@ -51,6 +51,7 @@ const calm: Numbers = {
   },
   webhooks: { landed: 0, reported: 0, newest: [], late_seconds: null, last_webhook_at: null },
   waitingSubmits: 0,
+  stuckSubmits: undefined,
   fetchRatePerMinute: 100,
   webhookPublicUrl: 'https://hooks.example/webhooks',
   generationApiUrl: 'https://api.example',
@@ -650,8 +651,25 @@ const cases: Case[] = [
     },
   ],
   [
+    'submits without an answer while no poll is due',
+    {
+      waitingSubmits: 3,
+      stuckSubmits: { submits: 2, oldestAt: '2026-03-04T02:55:00.000Z', error: 'fetch failed: connect ECONNREFUSED' },
+    },
+    {
+      severity: 'critical',
+      cause: 'submits_waiting',
+      href: '/reconciler',
+      text: '2 submits have waited for the provider for more than a minute, the oldest since 02:55. Last error: fetch failed: connect ECONNREFUSED. Nothing is lost or charged twice: each is repeated within 5 minutes, with the same Idempotency-Key. A submit expires after 23.5 h. If the provider gives no answer, check its status, and that the URL of its API is reachable (GENERATION_API_URL: https://api.example). If the error is about the key, correct the key.',
+    },
+  ],
+  [
     'submits that wait for the provider',
-    { failingSources: [away], waitingSubmits: 2 },
+    {
+      failingSources: [away],
+      waitingSubmits: 2,
+      stuckSubmits: { submits: 2, oldestAt: lastAt, error: 'answered 503' },
+    },
     {
       severity: 'warning',
       cause: 'provider_unreachable',

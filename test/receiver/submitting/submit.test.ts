@@ -158,6 +158,36 @@ describe('a submit in doubt', () => {
   })
 })
 
+describe('a provider without an answer', () => {
+  const waiting = async () => {
+    const { json: problems } = await call(receiver, 'GET /api/problems')
+    return problems.data.filter(({ cause }: { cause: string }) => cause === 'submits_waiting')
+  }
+
+  it('is a problem once a submit has waited for a minute, although no poll is due', async () => {
+    respond = (_one, res) => json(res, 502, 'away')
+    await submit()
+    expect(await waiting()).toEqual([])
+    await pass(2)
+    expect(await waiting()).toMatchObject([
+      { severity: 'warning', count: 1, text: expect.stringContaining('Last error: answered 502.') },
+    ])
+    await pass(10)
+    expect(await waiting()).toMatchObject([{ severity: 'critical' }])
+    respond = accept
+    await pass(30)
+    expect(await waiting()).toEqual([])
+  })
+
+  it('is not the problem while the key has no call', async () => {
+    respond = tooMany
+    await submit()
+    await submit()
+    receiver.setNow(new Date(Date.now() + 120_000))
+    expect(await waiting()).toEqual([])
+  })
+})
+
 describe('a key that the provider refuses', () => {
   it('is reported to the caller of a first attempt, and rests', async () => {
     respond = (_one, res) => json(res, 401, badKey)
