@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Request, Response } from 'express'
+import type { Request } from 'express'
 import { z } from 'zod'
 import { errorBody, HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
@@ -7,7 +7,7 @@ import type { FeedFilter } from '../feeding/feed-filter.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { feedPageSchema, type FeedPage, type FeedWanted, type FeedItem } from '../queries/feed.ts'
 import { digits, InvalidFilterError, paging, parseFilters, feedFilterQuery, toFeedFilter } from '../queries/filters.ts'
-import { boundCalls, createEventStreams } from './event-stream.ts'
+import { boundCalls, createEventStreams, type Send } from './event-stream.ts'
 import type { FeedWatch } from './feed-watch.ts'
 import { gone, waitSchemaFor, type Operation, asHttpError } from './operation.ts'
 
@@ -29,7 +29,7 @@ const querySchema = z.strictObject({
 /** The call that reads the changes of results from any position. */
 export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
   const { logger, signal } = deps
-  const stream = createFeedStream({ watch, logger, signal })
+  const stream = createEventStreams({ max: 100, what: 'streams of the feed', logger, signal })
   const bounded = boundCalls(1000, 'calls wait for changes')
   return [
     {
@@ -49,8 +49,8 @@ export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[
         const { after = 0, limit = 100, wait = 0, ...given } = parseFilters(querySchema, req.query)
         const wanted = { limit, filter: toFeedFilter(given) }
         if (req.accepts(['json', 'text/event-stream']) === 'text/event-stream') {
-          const from = { ...wanted, after: lastEventId(req) ?? after }
-          return stream(res, await firstPage(deps, watch, { ...from, name: 'Last-Event-ID' }), wanted.filter)
+          const from = { ...wanted, after: lastEventId(req) ?? after, name: 'Last-Event-ID' }
+          return stream(res, sendFeed(logger, watch, await firstPage(deps, watch, from), wanted.filter))
         }
         let page = await firstPage(deps, watch, { ...wanted, after, name: 'after' })
         if (page.data.length === 0 && wait > 0) {
@@ -97,43 +97,37 @@ async function untilGrown({ watch, over, page, wanted }: Wait): Promise<FeedPage
   return latest
 }
 
-type FeedStreamDeps = { watch: FeedWatch; logger: Logger; signal: AbortSignal }
-
-/** Streams changes from a first page on, as server-sent events, until the client disconnects or the process stops. */
-function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
-  const stream = createEventStreams({ max: 100, what: 'streams of the feed', logger, signal })
-  return (res: Response, first: FeedPage, filter: FeedFilter = {}): Promise<void> => {
-    return stream(res, async (write, closed) => {
-      let after = 0
-      const send = async (page: FeedPage) => {
-        const text = textOf(page, after)
-        if (text !== '') await write(text)
-        after = page.next_after
-      }
-      await send(first)
-      for await (const _grown of watch.growths(closed)) {
-        // Changes that arrive during this pause share the next read.
-        await delay(20, undefined, { signal: closed })
-        let page: FeedPage | HttpError | undefined
-        do {
-          page = await nextPage(after)
-          if (page instanceof HttpError) return write(`event: error\ndata: ${JSON.stringify(errorBody(page))}\n\n`)
-          if (page === undefined) await delay(1000, undefined, { signal: closed })
-          else await send(page)
-        } while (!closed.aborted && (page === undefined || after < page.head))
-      }
-    })
-
-    /** Reads the next page; undefined if the read failed, the answer to send if the position has expired. */
-    async function nextPage(after: number): Promise<FeedPage | HttpError | undefined> {
-      try {
-        return await watch.read({ after, limit: 200, filter })
-      } catch (error) {
-        const answer = asHttpError(error, logger)
-        if (answer instanceof HttpError && answer.status === 410) return answer
-        logger.warn({ err: error }, 'reading the feed failed, the stream tries again')
-        return undefined
-      }
+/** Sends changes from a first page on, until the client disconnects, the process stops or the position expires. */
+function sendFeed(logger: Logger, watch: FeedWatch, first: FeedPage, filter: FeedFilter): Send {
+  /** Reads the next page; undefined if the read failed, the answer to send if the position has expired. */
+  const nextPage = async (after: number): Promise<FeedPage | HttpError | undefined> => {
+    try {
+      return await watch.read({ after, limit: 200, filter })
+    } catch (error) {
+      const answer = asHttpError(error, logger)
+      if (answer instanceof HttpError && answer.status === 410) return answer
+      logger.warn({ err: error }, 'reading the feed failed, the stream tries again')
+      return undefined
+    }
+  }
+  return async (write, closed) => {
+    let after = 0
+    const send = async (page: FeedPage) => {
+      const text = textOf(page, after)
+      if (text !== '') await write(text)
+      after = page.next_after
+    }
+    await send(first)
+    for await (const _grown of watch.growths(closed)) {
+      // Changes that arrive during this pause share the next read.
+      await delay(20, undefined, { signal: closed })
+      let page: FeedPage | HttpError | undefined
+      do {
+        page = await nextPage(after)
+        if (page instanceof HttpError) return write(`event: error\ndata: ${JSON.stringify(errorBody(page))}\n\n`)
+        if (page === undefined) await delay(1000, undefined, { signal: closed })
+        else await send(page)
+      } while (!closed.aborted && (page === undefined || after < page.head))
     }
   }
 }

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { DeadlineError, withDeadline } from '../../platform/deadline.ts'
-import { readingOptions } from '../on-call/reading.ts'
+import { readingOptions, readNow } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
 import {
@@ -11,6 +11,7 @@ import {
   reconcileRunSchema,
   runListSchema,
 } from '../queries/reconciler.ts'
+import { statsSchema, type Stats } from '../queries/stats.ts'
 import { auditedCall, type Operation } from './operation.ts'
 import { filtered, onePage, shown } from './reads.ts'
 
@@ -21,7 +22,7 @@ const startedRunSchema = z
   })
   .meta({ id: 'StartedRun' })
 
-/** The calls that show the reconciler and start a run. */
+/** The calls that show the reconciler and start a run, and the figures of the first page. */
 export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
   const { db, background } = deps
   const show = shown('/reconciler', {
@@ -65,5 +66,17 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
       else res.status(202).json({ state: 'running', run: null })
     },
   }
-  return [show, runs, run]
+  const stats = shown('/stats', {
+    operationId: 'showStats',
+    summary: 'Present figures, open issues, and the latest arrivals and results',
+    answer: { description: 'The figures', schema: statsSchema },
+    read: async (): Promise<Stats> => {
+      const now = await readNow(db, await readingOptions(deps))
+      const { pending, oldest_seconds, parked, overdue, backlog, keys, issues, recent, arrivals, results } = now
+      const configured = keys.filter((key) => key.configured)
+      const quota_remaining = Object.fromEntries(configured.map(({ name, quota_left }) => [name, quota_left]))
+      return { pending, oldest_seconds, parked, overdue, backlog, quota_remaining, issues, recent, arrivals, results }
+    },
+  })
+  return [show, runs, run, stats]
 }

@@ -1,10 +1,7 @@
 import { Router } from 'express'
 import { z } from 'zod'
 import { methodNotAllowed } from '../../platform/http/http.ts'
-import { readNow } from '../on-call/reading.ts'
-import { readingOptions } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
-import { statsSchema, type Stats } from '../queries/stats.ts'
 import { arrivalOperations } from './arrivals.ts'
 import { deliveryOperations } from './deliveries.ts'
 import { createFeedWatch } from './feed-watch.ts'
@@ -30,9 +27,7 @@ export function apiRouter(deps: ReceiverDeps, ofSlices: readonly Operation[][]):
     ...tagged('Provider', providerOperations(deps)),
     ...tagged('Results', resultOperations(deps, watch), feedOperations(deps, watch), ...ofSlices),
     ...tagged('Deliveries', deliveryOperations(deps), arrivalOperations(deps)),
-    ...tagged('On-call', issueOperations(deps), onCallOperations(deps), reconcilerOperations(deps), [
-      statsOperation(deps),
-    ]),
+    ...tagged('On-call', issueOperations(deps), onCallOperations(deps), reconcilerOperations(deps)),
     ...tagged('This API', [
       shown('/openapi.json', {
         operationId: 'describe',
@@ -60,20 +55,4 @@ function tagged(tag: Tag, ...groups: Operation[][]): Operation[] {
 
 function toExpress(path: string): string {
   return path.replaceAll(/\{(\w+)\}/g, ':$1')
-}
-
-function statsOperation(deps: ReceiverDeps): Operation {
-  return shown('/stats', {
-    operationId: 'showStats',
-    summary: 'Present figures, open issues, and the latest arrivals and results',
-    answer: { description: 'The figures', schema: statsSchema },
-    read: async (): Promise<Stats> => {
-      const now = await readNow(deps.db, await readingOptions(deps))
-      const { pending, oldest_seconds, parked, overdue, backlog, keys, issues, recent, arrivals, results } = now
-      const quota_remaining = Object.fromEntries(
-        keys.flatMap(({ name, configured, quota_left }) => (configured ? [[name, quota_left]] : [])),
-      )
-      return { pending, oldest_seconds, parked, overdue, backlog, quota_remaining, issues, recent, arrivals, results }
-    },
-  })
 }

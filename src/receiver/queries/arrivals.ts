@@ -103,40 +103,8 @@ export async function newestArrivals(tx: Executor, limit: number): Promise<Arriv
     .limit(limit)
 }
 
-/** Where to continue: `after` is the last arrival that the reader has seen; rows up to the floors were read before. */
-type Since = { after: Place; notBefore: Date; idFloor: number; limit: number }
-
 /** An arrival, with the cursor of its place. */
 export type TailedArrival = { arrival: ArrivalEntry; cursor: string }
-
-/**
- * Reads the arrivals for the live tail, oldest first, and at most the newest `limit`. The log is written in batches, so
- * a row may appear after others that arrived later. The look back is therefore bounded by id, that is by time of
- * writing.
- */
-async function arrivalsSince(
-  db: Database,
-  filters: ArrivalFilters,
-  { after, notBefore, idFloor, limit }: Since,
-): Promise<TailedArrival[]> {
-  const since =
-    filters.since !== undefined && Date.parse(filters.since) > notBefore.getTime()
-      ? filters.since
-      : notBefore.toISOString()
-  const place = sql`(${instantOf(after.micros)}, ${after.id}::bigint)`
-  const isAfter = sql`(${a.arrived_at}, ${a.id}) > ${place}`
-  const rows = await readWithin(db, (tx) =>
-    tx
-      .select({ ...shown, micros: microsOf(order.at) })
-      .from(a)
-      .where(and(...matching({ ...filters, since }), gt(a.id, idFloor), isAfter))
-      .orderBy(...newestFirst)
-      .limit(limit),
-  )
-  return rows
-    .toReversed()
-    .map(({ micros, ...arrival }) => ({ arrival, cursor: encodeCursor({ micros, id: String(arrival.id) }) }))
-}
 
 /** Reads the first `limit` arrivals of these deliveries, refused ones included, oldest first. */
 export async function arrivalsOfDeliveries(
@@ -217,7 +185,8 @@ type Round = { fresh: TailedArrival[]; isCut: boolean }
 
 /**
  * Yields arrivals after a place as they are logged, oldest first, each once. A round may be empty. Ends when `closed`
- * aborts.
+ * aborts. The log is written in batches, so a row may appear after others that arrived later. The look back is
+ * therefore bounded by id, that is by time of writing.
  */
 export async function* followArrivals(
   { db, clock, logger }: FollowDeps,
@@ -226,7 +195,8 @@ export async function* followArrivals(
   const floors: number[] = []
   let sent = new Set<number>()
   // The first round of a resumed stream starts at the place where the stream was interrupted.
-  let notBefore = new Date(Number(after.micros) / 1000)
+  let notBefore = Number(after.micros) / 1000
+  const isAfter = sql`(${a.arrived_at}, ${a.id}) > (${instantOf(after.micros)}, ${after.id}::bigint)`
   while (!closed.aborted) {
     const started = performance.now()
     // A statement that commits late is still found this many rounds later.
@@ -234,13 +204,24 @@ export async function* followArrivals(
     let round: Round = { fresh: [], isCut: false }
     try {
       const looked = clock()
-      const found = await arrivalsSince(db, filters, { after, notBefore, idFloor, limit: statementRows })
+      const since = new Date(Math.max(notBefore, Date.parse(filters.since ?? '1970-01-01'))).toISOString()
+      const rows = await readWithin(db, (tx) =>
+        tx
+          .select({ ...shown, micros: microsOf(order.at) })
+          .from(a)
+          .where(and(...matching({ ...filters, since }), gt(a.id, idFloor), isAfter))
+          .orderBy(...newestFirst)
+          .limit(statementRows),
+      )
+      const found = rows
+        .toReversed()
+        .map(({ micros, ...arrival }) => ({ arrival, cursor: encodeCursor({ micros, id: String(arrival.id) }) }))
       const fresh = found.filter(({ arrival }) => !sent.has(arrival.id))
       round = { fresh, isCut: found.length === statementRows }
       floors.push(Math.max(floors.at(-1) ?? 0, ...found.map(({ arrival }) => arrival.id)))
       sent = new Set([...sent, ...fresh.map(({ arrival }) => arrival.id)].filter((id) => id > idFloor))
       // An arrival is logged when it has been answered. A slow sender can delay that by this long.
-      notBefore = new Date(looked.getTime() - 35_000)
+      notBefore = looked.getTime() - 35_000
     } catch (error) {
       logger.warn({ err: error }, 'tailing the arrival log failed, the next round tries again')
     }

@@ -65,7 +65,9 @@ export async function readKeys(tx: Executor, { keys, fetchRatePerMinute, now }: 
       source_name: key?.source.name ?? null,
       environment: key?.environment ?? null,
       retired: key?.retired ?? false,
-      fingerprint: key !== undefined && key.signingSecret !== '' ? fingerprintOf(key.signingSecret) : null,
+      // Enough to distinguish two secrets. It does not help to guess the provider's random secrets of 128 bits and more.
+      // For a short secret made up by a person, it would confirm a guess.
+      fingerprint: key === undefined || key.signingSecret === '' ? null : sha256Hex(key.signingSecret).slice(0, 8),
       first_match_at: use?.first_match_at ?? null,
       last_match_at: lastMatchAt,
       matches: use?.matches ?? 0,
@@ -90,14 +92,6 @@ function blockOf(budget: CallBudget | undefined, now: Date): { until?: Date; rea
   const { blockedUntil: until, blockedReason: reason } = budget
   if (until > now) return { until, reason }
   return reason === 'unauthorized' && now.getTime() - until.getTime() < 3_600_000 ? { reason } : {}
-}
-
-/**
- * Returns 32 bits of a hash, enough to distinguish two secrets. They do not help to guess the provider's random secrets
- * of 128 bits and more. For a short secret made up by a person, they would confirm a guess.
- */
-function fingerprintOf(signingSecret: string): string {
-  return sha256Hex(signingSecret).slice(0, 8)
 }
 
 /**
