@@ -1,26 +1,39 @@
 import fs from 'node:fs/promises'
 import type { Ffmpeg } from '../../platform/ffmpeg.ts'
 import type { Logger } from '../../platform/logger.ts'
+import type { Credential } from '../../platform/outward/getter.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { postgresTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import { giveBack, giveUpCopy, putOffCopy, type Copy, type CopyFailure, type CopyFault } from './copies.ts'
-import { doubtFile, endCopy, wantFile } from './copies.ts'
-import type { Downloader } from './download.ts'
+import { keyOfRequest, sourceOf, type GenerationKey } from '../domain/keys.ts'
+import { takeCall, type KeyHealth } from '../fetching/call-budget.ts'
+import { noteAnswer } from '../fetching/key-health.ts'
+import {
+  giveBack,
+  giveUpCopy,
+  putOffCopy,
+  type Copy,
+  type CopyFailure,
+  type CopyFault,
+  doubtFile,
+  endCopy,
+  wantFile,
+} from './copies.ts'
+import type { Downloader, Download } from './download.ts'
 import { findInline, type InlineDeps } from './inline.ts'
-import { isRefusalOfKey, noteLinkKey, takeLinkKey, type LinkKeyDeps } from './link-keys.ts'
 import { StoreError, type ArchiveStore, type SpooledFile } from './store.ts'
 import { thumbnailOf, type Thumbnail, type ThumbnailOptions } from './thumbnails.ts'
 
 export type CopyOutcome = 'archived' | 'put_off' | 'given_up' | 'store_failed' | 'no_longer_ours' | 'cut'
 
-export type CopyingDeps = InlineDeps &
-  LinkKeyDeps & {
-    store: ArchiveStore
-    downloader: Downloader
-    /** Makes posters of videos. Searched once, when the program starts. */
-    ffmpeg?: Promise<Ffmpeg | undefined>
-    logger: Logger
-  }
+export type CopyingDeps = InlineDeps & {
+  fetchRatePerMinute: number
+  store: ArchiveStore
+  downloader: Downloader
+  /** Makes posters of videos. Searched once, when the program starts. */
+  ffmpeg?: Promise<Ffmpeg | undefined>
+  logger: Logger
+}
 
 /** With jitter, 12 tries take 1.7 to 3.4 hours. A media that is gone at the provider is tried for about a minute. */
 const pauses = { baseMs: 10_000, capMs: 3_600_000 }
@@ -50,41 +63,38 @@ export async function copyMedia(
   return { outcome: await fail(deps, copy, came), bytes: 0 }
 }
 
+type Unfit = { kind: 'gone' | 'refused' | 'unreachable'; detail: string }
+/** The media itself is not at fault, so this counts as no try. */
+type Waiting = { kind: 'waits'; detail: string; pauseSeconds: number }
 type Brought =
   | { kind: 'archived'; bytes: number }
   | { kind: 'lost' }
-  | { kind: 'gone' | 'refused' | 'unreachable'; detail: string }
-  /** The media itself is not at fault, so these count as no try. */
-  | { kind: 'waits'; detail: string; pauseSeconds: number }
+  | Unfit
+  | Waiting
   | { kind: 'store'; error: StoreError }
 
 async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promise<Brought> {
   const { store, downloader } = deps
   const found = await findInline(deps, copy, signal)
   if (found !== undefined && found.kind !== 'found') return found
-  const { kind } = copy
-  const url = found?.uri ?? copy.url
-  const taken = await takeLinkKey(deps, copy)
-  if (taken.kind === 'waits') return taken
-  if (taken.kind === 'missing') return withoutKey(copy, taken.detail)
-  const credential = taken.kind === 'taken' ? taken.credential : undefined
-  const download = await downloader.download({ url, kind, spoolDir: store.spoolDir, signal, credential })
+  const key = await takeLinkKey(deps, copy)
+  if (key !== undefined && 'detail' in key) return key
+  const link = { url: found?.uri ?? copy.url, kind: copy.kind, credential: key?.credential }
+  const download = await downloader.download({ ...link, spoolDir: store.spoolDir, signal })
   try {
-    if (taken.kind === 'taken') await noteLinkKey(deps, taken, download)
+    if (key) await noteLinkKey(deps, key, download)
     if (download.kind === 'spooled') return await keep(deps, copy, download.file, signal)
     if (download.kind !== 'key_refused') return download
     const { status, detail } = download
     if (status === 429) return { kind: 'waits', detail, pauseSeconds: waitSeconds }
-    return taken.kind === 'taken' && isRefusalOfKey(status, taken.health)
-      ? withoutKey(copy, detail)
-      : { kind: 'unreachable', detail }
+    return key && isRefusalOfKey(status, key.health) ? withoutKey(copy, detail) : { kind: 'unreachable', detail }
   } finally {
     if (download.kind === 'spooled') await fs.rm(download.file.path, { force: true }).catch(() => {})
   }
 }
 
 /** A link that still lasts by its source's promise waits for another key. Others use a try. */
-function withoutKey({ is_promised }: Copy, detail: string): Brought {
+function withoutKey({ is_promised }: Copy, detail: string): Waiting | Unfit {
   return is_promised ? { kind: 'waits', detail, pauseSeconds: waitSeconds } : { kind: 'unreachable', detail }
 }
 
@@ -163,4 +173,45 @@ export async function putOffForStore(db: Database, copy: Copy, { message }: Stor
 async function wait(db: Database, copy: Copy, waiting: CopyFailure & { pauseSeconds: number }): Promise<void> {
   const pauseSeconds = waiting.pauseSeconds * (1 + Math.random())
   await putOffCopy(db, copy, { ...waiting, pauseSeconds, counts: false })
+}
+
+type LinkKey = { key: GenerationKey; credential: Credential; health: KeyHealth }
+
+/**
+ * Takes a call of a key for a link to the origin of the source's API. No other origin is sent a key: undefined. The
+ * download is one of the key's calls, so the copy may have to wait: see takeCall().
+ */
+async function takeLinkKey(
+  { db, keys, fetchRatePerMinute }: CopyingDeps,
+  copy: Copy,
+): Promise<LinkKey | Waiting | Unfit | undefined> {
+  const source = sourceOf(keys(), copy.source_name)
+  const { linkHeaders } = source?.kind ?? {}
+  if (source?.apiUrl === undefined || linkHeaders === undefined) return undefined
+  const { origin } = new URL(source.apiUrl)
+  if (!URL.canParse(copy.url) || new URL(copy.url).origin !== origin) return undefined
+  const key = keyOfRequest(keys(), source, copy.key_name)
+  if (key?.apiKey === undefined) return withoutKey(copy, `the source ${source.name} has no usable key`)
+  const wanted = { keyName: key.name, limitPerMinute: fetchRatePerMinute, purpose: 'completing' } as const
+  const grant = await takeCall(db, { ...wanted, now: postgresTime() })
+  if (grant.ok) return { key, credential: { origin, headers: linkHeaders(key.apiKey) }, health: grant.health }
+  const detail = `the key ${key.name} has no call left (${grant.reason})`
+  return { kind: 'waits', detail, pauseSeconds: Math.max(1, grant.retryAfterSeconds) }
+}
+
+/** Records what a download shows of its key: see isRefusalOfKey(). */
+async function noteLinkKey({ db, keys }: CopyingDeps, { key, health }: LinkKey, download: Download): Promise<void> {
+  const refused = download.kind === 'key_refused' ? download : undefined
+  const refusesKey = refused !== undefined && isRefusalOfKey(refused.status, health)
+  const effect = download.kind === 'spooled' ? 'accepted' : refusesKey ? 'refused' : 'none'
+  const outcome =
+    refused?.status === 429
+      ? { kind: 'rate_limited', retryAfterSeconds: refused.retryAfterSeconds }
+      : { kind: download.kind }
+  await noteAnswer({ db, keys, time: postgresTime }, { key, health, outcome, effect })
+}
+
+/** True if the answer refuses the key itself, rather than a file. */
+function isRefusalOfKey(status: number, { refusals }: KeyHealth): boolean {
+  return status === 401 || (status === 403 && refusals > 0)
 }

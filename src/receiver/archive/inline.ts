@@ -10,7 +10,7 @@ import type { Copy } from './copies.ts'
 
 export type InlineDeps = { db: Database; keys: () => Keys; fetchResult: Fetcher }
 
-export type FoundInline =
+type FoundInline =
   | { kind: 'found'; uri: string }
   | { kind: 'gone' | 'unreachable'; detail: string }
   | { kind: 'waits'; detail: string; pauseSeconds: number }
