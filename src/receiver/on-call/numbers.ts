@@ -12,7 +12,7 @@ import { listGiveUps, type GiveUp, readRefusals, type Refusals } from '../querie
 import { readKeys, type KeysOptions } from '../queries/keys.ts'
 import { readReconciler, type ReconcilerOptions } from '../queries/reconciler.ts'
 import { readRecent, type Recent } from '../queries/stats.ts'
-import { readContradictions, readFailingSources, readWebhooksSeen } from '../queries/trouble.ts'
+import { readContradictions, readFailingSources, readForeignMedia, readWebhooksSeen } from '../queries/trouble.ts'
 import { countWaitingSubmits, readStuckSubmits } from '../submitting/generations.ts'
 import { readRefusedSubmits } from '../submitting/refusals.ts'
 
@@ -20,6 +20,7 @@ export type ProblemsOptions = ReconcilerOptions &
   KeysOptions & {
     webhookPublicUrl: string
     generationApiUrl: string
+    mediaHosts?: readonly string[] | undefined
     readSlices?: ((tx: Executor) => Promise<Problem[]>) | undefined
     /** The addresses whose wrong tokens this process answers with 429. */
     limited?: readonly Limited[]
@@ -62,6 +63,7 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions) {
     failingSources: await readFailingSources(tx, options),
     contradictions: await readContradictions(tx, now),
     webhooks: await readWebhooksSeen(tx, now),
+    foreignMedia: await readForeignMedia(tx, options),
     /** Submits without a final answer of the provider, counted up to `maxCounted`. */
     waitingSubmits: await countWaitingSubmits(tx),
     stuckSubmits: await readStuckSubmits(tx, now),

@@ -39,6 +39,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...stuckSubmitsProblem(numbers),
     ...rolesAtFault(numbers).flatMap(roleProblem),
     ...contradictionProblems(numbers),
+    ...foreignMediaProblem(numbers),
     ...numbers.ofSlices,
     ...numbers.parked.map(parkedProblem),
     ...wrongTokensProblem(numbers),
@@ -176,6 +177,18 @@ function contradictionProblems({ contradictions: { open, decided, last_open, las
     const isOne = about.count === 1 && last !== null
     return [{ ...about, text, href: isOne ? `/requests/${last}` : '/requests?contradiction=true' }]
   })
+}
+
+function foreignMediaProblem({ foreignMedia: { requests, hosts } }: Numbers): Problem[] {
+  if (requests.length === 0) return []
+  const some = hosts.length > 3 ? `${hosts.slice(0, 3).join(', ')} and others` : hosts.join(', ')
+  const text = sentences(
+    `MEDIA_HOSTS does not list ${some}, where media of ${count(requests.length, 'recent result', 'recent results')} are.`,
+    'The results landed with these links, but the console does not show the media and the archive does not copy them.',
+    "If the provider's media are there, add the host to MEDIA_HOSTS and restart each receiver.",
+    'If not, do not open the links, and ask the provider.',
+  )
+  return [{ severity: 'warning', text, cause: 'foreign_host', count: requests.length, ...placeOf(requests) }]
 }
 
 function strangersProblem({ strangers, recent: { minutes } }: Numbers): Problem[] {

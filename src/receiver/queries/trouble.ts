@@ -69,7 +69,7 @@ export async function readFailingSources(
     })
 }
 
-/** Younger results prove nothing, since their webhooks may still come. Older ones do not count. */
+/** For lost webhooks, younger results prove nothing, since their webhooks may still come. Older ones do not count. */
 const [lateMinutes, lostLookBackMinutes] = [2, 15]
 
 /** The newest results of requests that were submitted here, and how many of them a webhook reported. */
@@ -106,6 +106,31 @@ export async function readWebhooksSeen(tx: Executor, now: Date): Promise<Webhook
       order by landed_at desc nulls last limit ${maxIdsInAddress}
     ) as newest where idempotency_key is not null`)
   return withIso(one(rows, 'looking for the webhooks of the newest results'), 'last_webhook_at')
+}
+
+/** Recent results with media on hosts that MEDIA_HOSTS does not list, newest first, and those hosts. */
+export type ForeignMedia = { requests: string[]; hosts: string[] }
+
+/** Judges by the present setting, so that the problem ends as soon as the setting is right. */
+export async function readForeignMedia(
+  tx: Executor,
+  { now, mediaHosts }: { now: Date; mediaHosts?: readonly string[] | undefined },
+): Promise<ForeignMedia> {
+  if (mediaHosts === undefined) return { requests: [], hosts: [] }
+  const rows = await tx.execute<{ request_id: string; url: string }>(sql`
+    select request_id, url from (
+      select ${list(requests, 'request_id', 'landed_at')} from mediadock.requests
+      where landed_at >= ${now.toISOString()}::timestamptz - make_interval(mins => ${lostLookBackMinutes})
+      order by landed_at desc nulls last limit ${maxIdsInAddress}
+    ) as newest join mediadock.media using (request_id) order by landed_at desc, request_id`)
+  const foreign = rows.flatMap(({ request_id, url: link }) => {
+    const url = URL.parse(link)
+    // Links of the archive have other schemes.
+    const isForeign = url !== null && /^https?:$/.test(url.protocol) && !mediaHosts.includes(url.host)
+    return isForeign ? [{ request_id, host: url.host }] : []
+  })
+  const hosts = new Set(foreign.map(({ host }) => host))
+  return { requests: [...new Set(foreign.map(({ request_id }) => request_id))], hosts: [...hosts] }
 }
 
 /** The number of recent deliveries that contradict the stored result. */

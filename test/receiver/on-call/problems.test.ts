@@ -50,6 +50,7 @@ const calm: Numbers = {
     last_decided: null,
   },
   webhooks: { landed: 0, reported: 0, newest: [], late_seconds: null, last_webhook_at: null },
+  foreignMedia: { requests: [], hosts: [] },
   waitingSubmits: 0,
   stuckSubmits: undefined,
   fetchRatePerMinute: 100,
@@ -675,6 +676,17 @@ const cases: Case[] = [
       cause: 'provider_unreachable',
       href: '/reconciler',
       text: expect.stringContaining('results wait at the provider, and 2 submits wait here. A submit expires'),
+    },
+  ],
+  [
+    'media on a host that MEDIA_HOSTS lacks',
+    { foreignMedia: { requests: ['b1', 'b2'], hosts: ['cdn.example'] } },
+    {
+      severity: 'warning',
+      cause: 'foreign_host',
+      affected: ['b1', 'b2'],
+      href: '/requests?ids=b1,b2',
+      text: "MEDIA_HOSTS does not list cdn.example, where media of 2 recent results are. The results landed with these links, but the console does not show the media and the archive does not copy them. If the provider's media are there, add the host to MEDIA_HOSTS and restart each receiver. If not, do not open the links, and ask the provider.",
     },
   ],
   [

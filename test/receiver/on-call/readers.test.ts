@@ -177,3 +177,20 @@ describe('the reads of the console', () => {
     expect((await listAudit(db, { actor: 'nobody' })).data).toHaveLength(0)
   })
 })
+
+it('media on hosts that MEDIA_HOSTS lacks are a problem until it lists them', async () => {
+  const { body, requestId } = okImage()
+  await deliver(receiver.webhookUrl, Buffer.from(body.toString().replaceAll('https://media.test', 'https://cdn.test')))
+  await eventually(
+    async () => (await database.sql`select from mediadock.media where request_id = ${requestId}`).length > 0,
+  )
+  const problem = async (...mediaHosts: string[]) => {
+    const problems = await readProblems(receiver.deps.db, { ...options(), mediaHosts })
+    return problems.find(({ cause }) => cause === 'foreign_host')
+  }
+  expect(await problem('media.test', 'provider.test')).toMatchObject({
+    affected: [requestId],
+    text: expect.stringMatching(/^MEDIA_HOSTS does not list cdn\.test, /),
+  })
+  expect(await problem('media.test', 'provider.test', 'cdn.test')).toBeUndefined()
+})
