@@ -90,7 +90,7 @@ export const isHeldUp = sql`(next_poll_at is not null and poll_outcome in ('unre
 /** How many requests to find, and the poll queues to leave out: see createRestingQueues(). */
 export type Wanted = { limit: number; resting: ReadonlySet<string>; restingExtra?: ReadonlySet<string> }
 
-type Finding = Wanted & {
+export type Finding = Wanted & {
   now: SQL
   keys: Keys
   /** The requests that callers of this process wait for. */

@@ -12,7 +12,7 @@ import { fromSandbox, sandboxOf, type Environment } from '../domain/environment.
 import type { Keys } from '../domain/keys.ts'
 import { afterClaim, pollLease } from '../domain/poll-schedule.ts'
 import type { requests } from '../domain/schema.ts'
-import { duePolls, duePollsOfRuns, type Wanted } from './due.ts'
+import { duePolls, duePollsOfRuns, type Finding, type Wanted } from './due.ts'
 
 /*
  * Claims due polls. Each claim is one statement: the part `due` finds requests (due.ts), and the part `claimed` begins
@@ -92,23 +92,13 @@ export type ClaimedPoll = Omit<ClaimedRow, 'sandbox'> & {
 
 /** Claims what duePolls() finds. */
 export function claimDue(deps: ClaimDeps, wanted: Wanted): Promise<ClaimedPoll[]> {
-  const facts = factsOf(deps, wanted)
-  return claimFound(deps, (only) => duePolls({ ...facts, only }))
+  return claimFound(deps, wanted, duePolls)
 }
 
 /** Claims what duePollsOfRuns() finds. */
 export function claimForRun(deps: ClaimDeps, wanted: Wanted): Promise<ClaimedPoll[]> {
-  const facts = factsOf(deps, wanted)
-  return claimFound(deps, (only) => duePollsOfRuns({ ...facts, only }))
+  return claimFound(deps, wanted, duePollsOfRuns)
 }
-
-const factsOf = ({ time, keys, awaited, stuckAfterSeconds }: ClaimDeps, wanted: Wanted) => ({
-  ...wanted,
-  now: time(),
-  keys: keys(),
-  awaited: awaited(),
-  stuckAfterSeconds,
-})
 
 /** An operator waits for the answer. Landings hold locks for milliseconds, but another transaction may never end. */
 const lockWaitMs = 2000
@@ -139,21 +129,23 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Clai
 const maxClaims = 9
 
 /**
- * Claims the requests that `find` finds, without those that are being polled or set aside. If Postgres refuses that
+ * Claims the requests that `findDue` finds, without those that are being polled or set aside. If Postgres refuses that
  * because of one row, claims one by one and sets aside the refused ones.
  */
-async function claimFound(deps: ClaimDeps, find: (only: SQL) => SQL): Promise<ClaimedPoll[]> {
-  const isFree = pollLease.isFree(deps.time())
+async function claimFound(deps: ClaimDeps, wanted: Wanted, findDue: (finding: Finding) => SQL): Promise<ClaimedPoll[]> {
+  const { db, setAside, stuckAfterSeconds } = deps
+  const now = deps.time()
+  const facts = { ...wanted, now, keys: deps.keys(), awaited: deps.awaited(), stuckAfterSeconds }
+  const find = (only: SQL) => findDue({ ...facts, only: sql`${pollLease.isFree(now)} and ${only}` })
   for (let claims = 1; ; claims += 1) {
-    const aside = deps.setAside.ids()
-    const due = find(aside.length === 0 ? isFree : sql`${isFree} and request_id <> all(${sql.param(aside)}::uuid[])`)
+    const due = find(sql`request_id <> all(${sql.param(setAside.ids())}::uuid[])`)
     try {
       return await claim(deps, due)
     } catch (error) {
       if (faultOf(error) === 'server' || claims === maxClaims) throw error
     }
-    const rows = await deps.db.execute<{ request_id: string }>(sql`with recursive ${due} select request_id from due`)
-    const claimed = await claimOneByOne(deps, rows, (id) => find(sql`${isFree} and request_id = ${id}::uuid`))
+    const rows = await db.execute<{ request_id: string }>(sql`with recursive ${due} select request_id from due`)
+    const claimed = await claimOneByOne(deps, rows, (id) => find(sql`request_id = ${id}::uuid`))
     if (claimed.length > 0) return claimed
   }
 }
