@@ -6,8 +6,8 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { postgresTime } from '../../platform/postgres/time.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { keyOfRequest, sourceOf, type GenerationKey } from '../domain/keys.ts'
-import { takeCall, type KeyHealth } from '../fetching/call-budget.ts'
-import { noteAnswer } from '../fetching/key-health.ts'
+import { takeCall } from '../fetching/call-budget.ts'
+import { noteAnswer, type KeyHealth } from '../fetching/key-health.ts'
 import {
   giveBack,
   giveUpCopy,

@@ -3,15 +3,8 @@ import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { later } from '../../platform/postgres/time.ts'
+import type { KeyHealth } from './key-health.ts'
 import { callDeadlineMs } from './source-client.ts'
-
-/** The health of a key when a call was granted. The answer of the call changes it: see key-health.ts. */
-export type KeyHealth = {
-  /** How many times in a row the source had refused the key. */
-  refusals: number
-  /** True if calls with the key were known to fail. */
-  failing: boolean
-}
 
 type Grant =
   | { ok: true; health: KeyHealth }
@@ -59,7 +52,7 @@ type WantedCall = {
   now: SQL
 }
 
-type Answer = {
+type BudgetRow = {
   granted: boolean
   refusals: number
   failing_since: string | null
@@ -84,7 +77,7 @@ export async function takeCall(db: Database, wanted: WantedCall): Promise<Grant>
   const isSubmit = sql`${purpose === 'submitting'}::boolean`
   const isTrial = sql`${purpose === 'trial'}::boolean`
   const second = sql`floor(extract(epoch from ${now}))::bigint`
-  const rows = await executePrepared<Answer>(
+  const rows = await executePrepared<BudgetRow>(
     db,
     sql`
     insert into mediadock.call_budgets as b (key_name, slots, submit_slots, trial_slots, slots_until, granted)
@@ -134,7 +127,7 @@ export async function takeCall(db: Database, wanted: WantedCall): Promise<Grant>
   return grantOf(one(rows, `taking a call with the key ${keyName}`))
 }
 
-function grantOf({ granted, refusals, failing_since, ...refused }: Answer): Grant {
+function grantOf({ granted, refusals, failing_since, ...refused }: BudgetRow): Grant {
   if (granted) return { ok: true, health: { refusals, failing: failing_since !== null } }
   const { blocked_reason: reason, blocked_seconds: blockedSeconds, free_seconds: freeSeconds } = refused
   if (blockedSeconds !== null && blockedSeconds > 0)

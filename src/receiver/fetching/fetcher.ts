@@ -1,9 +1,9 @@
-import { keyNamesOf, sourceOf } from '../domain/keys.ts'
+import { keyNamesOf } from '../domain/keys.ts'
 import { sourceLabel, storedName, type FetchOutcome } from '../domain/source.ts'
 import { noteFailing } from './key-health.ts'
 import { createStandIns, keysToTry, type KeyFacts, type KeyToTry, type Step } from './keys-to-try.ts'
 import type { PollRecord } from './poll-log.ts'
-import { createSourceBreaker, type SourceBreaker } from './source-breaker.ts'
+import { createSourceBreakers, type SourceBreaker } from './source-breaker.ts'
 import { callSource, healthNotUpdated, type CallingDeps } from './source-call.ts'
 
 type FetcherDeps = CallingDeps & {
@@ -42,19 +42,16 @@ export type Fetcher = (lookup: ResultLookup) => Promise<Fetched>
  * gives one; the next poll tries others. Each source counts as down by its own calls alone.
  */
 export function createFetcher(deps: FetcherDeps): Fetcher {
-  const breakerOf = createBreakers(deps)
+  const breakerOf = createSourceBreakers(deps.keys)
   const standIns = createStandIns()
   return async (lookup) => {
     const { sourceName, keyName } = lookup
     const breaker = breakerOf(sourceName)
     const tried: Fetched[] = []
     for (const { key, step, purpose } of keysToTry(deps.keys(), lookup, standIns.of(keyName))) {
-      if (!stepsToTry[soFar(tried, lookup)].includes(step)) break
+      if (!isTried(step, tried, lookup)) break
       const answer = await callForResult(deps, lookup, { key, purpose, breaker })
-      if (keyName !== undefined && (step === 'stand_in' || step === 'same_environment')) {
-        if (answer.kind === 'result' || answer.kind === 'running') standIns.add(keyName, key.name)
-        if (answer.kind === 'not_found') standIns.remove(keyName, key.name)
-      }
+      standIns.note(keyName, { key, step }, answer.kind)
       if (isFinal(answer)) return { answer, keyName: key.name }
       tried.push({ answer, keyName: key.name })
     }
@@ -62,30 +59,15 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
   }
 }
 
-/** Returns the breaker of each source, by its stored name. */
-function createBreakers({ keys }: FetcherDeps) {
-  const breakers = new Map<string | null, SourceBreaker>()
-  return (sourceName: string | null): SourceBreaker => {
-    const breaker = breakers.get(sourceName) ?? createSourceBreaker()
-    // Only names of the settings are added, so the map stays small.
-    if (sourceOf(keys(), sourceName)) breakers.set(sourceName, breaker)
-    return breaker
-  }
-}
-
-/** The steps that are tried, by the answers so far. The first step that is not tried ends the poll. */
-const stepsToTry: Record<ReturnType<typeof soFar>, readonly Step[]> = {
-  // It will have a call again, and other keys probably do not know its request. A refused key may stay refused.
-  named_key_waits: ['stand_in'],
-  environment_doubted: ['named', 'stand_in', 'same_environment', 'other_environment'],
-  other: ['named', 'stand_in', 'same_environment'],
-}
-
-function soFar(tried: readonly Fetched[], { keyName, onlySandboxSigned }: ResultLookup) {
+/** Returns true if keys of this step are tried after these answers. The first step that is not tried ends the poll. */
+function isTried(step: Step, tried: readonly Fetched[], { keyName, onlySandboxSigned }: ResultLookup): boolean {
   const ofNamed = tried.find((one) => one.keyName === keyName)?.answer
-  if (ofNamed?.kind === 'no_call' && ofNamed.reason !== 'unauthorized') return 'named_key_waits'
-  const isUnknown = tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found')
-  return isUnknown || onlySandboxSigned === true ? 'environment_doubted' : 'other'
+  // The named key will have a call again, and other keys probably do not know its request. A refused key may stay
+  // refused.
+  if (ofNamed?.kind === 'no_call' && ofNamed.reason !== 'unauthorized') return step === 'stand_in'
+  if (step !== 'other_environment' || onlySandboxSigned === true) return true
+  // No key knows the request, so its environment is in doubt.
+  return tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found')
 }
 
 /** Returns true if no other key needs to be tried. */
@@ -94,7 +76,7 @@ function isFinal(answer: ResultAnswer): boolean {
   return answer.kind !== 'not_found' && answer.kind !== 'unauthorized'
 }
 
-/** Combines answers of which none was final. */
+/** Combines the answers of the keys, of which none was final, into the one of the poll. */
 function combine(tried: readonly Fetched[]): Fetched | undefined {
   const other = tried.find(({ answer }) => answer.kind !== 'not_found')
   const notFound = tried.find(({ answer }) => answer.kind === 'not_found')

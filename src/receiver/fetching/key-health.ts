@@ -2,12 +2,69 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { later, type SharedTime } from '../../platform/postgres/time.ts'
 import { keyNamesOf, type GenerationKey, type Keys } from '../domain/keys.ts'
-import type { KeyHealth } from './call-budget.ts'
 import type { RateAnswer } from './source-client.ts'
 
-/** After a shorter outage, polls that it held up are due soon in any case. */
-const worthRecoveringFromSeconds = 15
+/*
+ * What calls show of their key, kept in its row of `call_budgets`:
+ *
+ *   refused, by 401 or 403        blocked, longer each time, then tried again by one call
+ *   429, or no more calls left    blocked for as long as the source demands
+ *   accepted after failures       no longer failing or blocked. Polls that were held up are due at once
+ *   several without an answer     all keys of the source are failing, until one is accepted
+ */
+
+/** The health of a key when a call was granted. The answer of the call changes it: see key-health.ts. */
+export type KeyHealth = {
+  /** How many times in a row the source had refused the key. */
+  refusals: number
+  /** True if calls with the key were known to fail. */
+  failing: boolean
+}
+
+/** The outcome of a call. */
+export type CallOutcome = { kind: string; retryAfterSeconds?: number | undefined }
+
+/** The effect of an answer on the health of its key. `none`: the source neither accepted nor refused the key. */
+export type KeyEffect = 'refused' | 'accepted' | 'none'
+
+type AnswerToCall = {
+  key: GenerationKey
+  /** The health when the call was granted. */
+  health: KeyHealth
+  outcome: CallOutcome
+  rate?: RateAnswer | undefined
+  effect?: KeyEffect | undefined
+}
+
+/** Records an answer's effect on its key: a limited or refused key is blocked, an accepted one is unblocked. */
+export async function noteAnswer(
+  { db, keys, time }: { db: Database; keys: () => Keys; time: SharedTime },
+  { key, health, outcome, rate, effect = keyEffect(outcome) }: AnswerToCall,
+): Promise<void> {
+  const keyName = key.name
+  // Counted from the answer, since a call may take up to 10 s.
+  const now = time()
+  if (effect === 'refused') await restRefusedKey(db, { keyName, health, now })
+  else if (effect === 'accepted' && (health.failing || health.refusals > 0))
+    await noteRecovered(db, { keyName, keyNames: keyNamesOf(keys(), key.source), now })
+  const block = pauseAfter(outcome, rate)
+  if (block) await blockCalls(db, { keyName, now, ...block })
+}
+
+/** Returns the effect of an outcome on its key. Calls whose 403 may concern something else pass `effect`. */
+function keyEffect({ kind }: { kind: string }): KeyEffect {
+  if (kind === 'unauthorized') return 'refused'
+  return kind === 'unreachable' || kind === 'invalid' || kind === 'rate_limited' ? 'none' : 'accepted'
+}
+
 export const maxPauseSeconds = 3600
+
+/** Returns the pause that the source demands of the key after this answer. */
+function pauseAfter({ kind, retryAfterSeconds }: CallOutcome, rate: RateAnswer | undefined) {
+  const of = (reason: string, seconds: number) => ({ reason, seconds: Math.min(Math.max(1, seconds), maxPauseSeconds) })
+  if (kind === 'rate_limited') return of('rate_limited', retryAfterSeconds ?? rate?.resetSeconds ?? 30)
+  return rate && rate.remaining <= 0 ? of('rate_limit_spent', rate.resetSeconds) : undefined
+}
 
 /**
  * Blocks a key that the source refused (401, 403): for 5 s, doubled with each refusal up to 300 s. Of concurrent
@@ -25,15 +82,19 @@ export async function restRefusedKey(
       and (blocked_reason = 'unauthorized' or coalesce(blocked_until < ${until}, true))`)
 }
 
-/**
- * Records for every key of a source that this process gets no usable answers from the source. Any process may record
- * the end.
- */
-export async function noteFailing(db: Database, { keyNames, now }: { keyNames: string[]; now: SQL }): Promise<void> {
+/** Blocks a key for `seconds`, as the source demanded. Of two pauses the later end applies. */
+export async function blockCalls(
+  db: Database,
+  { keyName, now, seconds, reason }: { keyName: string; now: SQL; seconds: number; reason: string },
+): Promise<void> {
+  const until = later(now, seconds)
   await db.execute(sql`
-    update mediadock.call_budgets set failing_since = ${now}
-    where failing_since is null and key_name = any(${sql.param(keyNames)}::text[])`)
+    update mediadock.call_budgets set blocked_until = ${until}, blocked_reason = ${reason}
+    where key_name = ${keyName} and coalesce(blocked_until < ${until}, true)`)
 }
+
+/** After a shorter outage, polls that it held up are due soon in any case. */
+const worthRecoveringFromSeconds = 15
 
 /**
  * Records that a call with this key was answered after failures. A block because of a refusal ends. If the source
@@ -54,56 +115,12 @@ export async function noteRecovered(
       and (key_name = ${keyName} or (refusals = 0 and key_name = any(${sql.param(keyNames)}::text[])))`)
 }
 
-/** Blocks a key for `seconds`, as the source demanded. Of two pauses the later end applies. */
-export async function blockCalls(
-  db: Database,
-  { keyName, now, seconds, reason }: { keyName: string; now: SQL; seconds: number; reason: string },
-): Promise<void> {
-  const until = later(now, seconds)
+/**
+ * Records for every key of a source that this process gets no usable answers from the source. Any process may record
+ * the end.
+ */
+export async function noteFailing(db: Database, { keyNames, now }: { keyNames: string[]; now: SQL }): Promise<void> {
   await db.execute(sql`
-    update mediadock.call_budgets set blocked_until = ${until}, blocked_reason = ${reason}
-    where key_name = ${keyName} and coalesce(blocked_until < ${until}, true)`)
-}
-
-/** The outcome of a call. */
-export type PausingOutcome = { kind: string; retryAfterSeconds?: number | undefined }
-
-/** Returns the pause that the source demands of the key after this answer. */
-function pauseAfter({ kind, retryAfterSeconds }: PausingOutcome, rate: RateAnswer | undefined) {
-  const of = (reason: string, seconds: number) => ({ reason, seconds: Math.min(Math.max(1, seconds), maxPauseSeconds) })
-  if (kind === 'rate_limited') return of('rate_limited', retryAfterSeconds ?? rate?.resetSeconds ?? 30)
-  return rate && rate.remaining <= 0 ? of('rate_limit_spent', rate.resetSeconds) : undefined
-}
-
-/** The effect of an answer on the health of its key. `none`: the source neither accepted nor refused the key. */
-export type KeyEffect = 'refused' | 'accepted' | 'none'
-
-/** Returns the effect of an outcome on its key. Calls whose 403 may concern something else pass `effect`. */
-function keyEffect({ kind }: { kind: string }): KeyEffect {
-  if (kind === 'unauthorized') return 'refused'
-  return kind === 'unreachable' || kind === 'invalid' || kind === 'rate_limited' ? 'none' : 'accepted'
-}
-
-type AnswerToCall = {
-  key: GenerationKey
-  /** The health when the call was granted. */
-  health: KeyHealth
-  outcome: PausingOutcome
-  rate?: RateAnswer | undefined
-  effect?: KeyEffect | undefined
-}
-
-/** Records an answer's effect on its key: a limited or refused key is blocked, an accepted one is unblocked. */
-export async function noteAnswer(
-  { db, keys, time }: { db: Database; keys: () => Keys; time: SharedTime },
-  { key, health, outcome, rate, effect = keyEffect(outcome) }: AnswerToCall,
-): Promise<void> {
-  const keyName = key.name
-  // Counted from the answer, since a call may take up to 10 s.
-  const now = time()
-  if (effect === 'refused') await restRefusedKey(db, { keyName, health, now })
-  else if (effect === 'accepted' && (health.failing || health.refusals > 0))
-    await noteRecovered(db, { keyName, keyNames: keyNamesOf(keys(), key.source), now })
-  const block = pauseAfter(outcome, rate)
-  if (block) await blockCalls(db, { keyName, now, ...block })
+    update mediadock.call_budgets set failing_since = ${now}
+    where failing_since is null and key_name = any(${sql.param(keyNames)}::text[])`)
 }

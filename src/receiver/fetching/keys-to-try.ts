@@ -83,15 +83,15 @@ export function createStandIns() {
   const standIns = new Map<string, string>()
   return {
     of: (keyName: string | undefined) => (keyName === undefined ? undefined : standIns.get(keyName)),
-    /** The key has read a request of the named key. */
-    add: (named: string, keyName: string): void => {
-      // Services may track under any name, so the map is bounded. Later polls record them again.
-      if (standIns.size >= 1000) standIns.clear()
-      standIns.set(named, keyName)
-    },
-    /** The key does not know a request of the named key. */
-    remove: (named: string, keyName: string): void => {
-      if (standIns.get(named) === keyName) standIns.delete(named)
+    /** Notes the answer of a key about a request of the named key. */
+    note: (named: string | undefined, { key, step }: Pick<KeyToTry, 'key' | 'step'>, answer: string): void => {
+      if (named === undefined || (step !== 'stand_in' && step !== 'same_environment')) return
+      if (answer === 'result' || answer === 'running') {
+        // Services may track under any name, so the map is bounded. Later polls record them again.
+        if (standIns.size >= 1000) standIns.clear()
+        standIns.set(named, key.name)
+      }
+      if (answer === 'not_found' && standIns.get(named) === key.name) standIns.delete(named)
     },
   }
 }

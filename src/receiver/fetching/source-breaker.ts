@@ -1,3 +1,5 @@
+import { sourceOf, type Keys } from '../domain/keys.ts'
+
 /** Failures in a row after which the source counts as down. */
 const failuresToOpen = 8
 const pauseMs = 5000
@@ -35,5 +37,16 @@ export function createSourceBreaker() {
       if (isDown) probe = pass
       return pass
     },
+  }
+}
+
+/** Returns the breaker of each source, by its stored name. */
+export function createSourceBreakers(keys: () => Keys) {
+  const breakers = new Map<string | null, SourceBreaker>()
+  return (sourceName: string | null): SourceBreaker => {
+    const breaker = breakers.get(sourceName) ?? createSourceBreaker()
+    // Only names of the settings are added, so the map stays small.
+    if (sourceOf(keys(), sourceName)) breakers.set(sourceName, breaker)
+    return breaker
   }
 }

@@ -6,7 +6,7 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { GenerationKey, Keys } from '../domain/keys.ts'
 import { sourceLabel, storedName, type Api } from '../domain/source.ts'
 import { takeCall, type Purpose } from './call-budget.ts'
-import { noteAnswer, type PausingOutcome, type KeyEffect } from './key-health.ts'
+import { noteAnswer, type CallOutcome, type KeyEffect } from './key-health.ts'
 import type { SourceClient, Unanswered } from './source-client.ts'
 
 /** The dependencies of every call to a source. */
@@ -43,7 +43,7 @@ type SourceCall<Outcome> = {
  * Makes one call to a source, if the key has one left: takes it from the budget, makes it, counts and logs it, and
  * records what the answer shows of the key.
  */
-export async function callSource<Outcome extends PausingOutcome>(
+export async function callSource<Outcome extends CallOutcome>(
   deps: CallingDeps,
   { operation, key, purpose, call, signal, factsOf, keyEffect, onGranted }: SourceCall<Outcome>,
 ): Promise<Outcome | Unanswered | NoCall> {

@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { timeOf } from '../../../src/platform/postgres/time.ts'
-import { takeCall, type KeyHealth } from '../../../src/receiver/fetching/call-budget.ts'
-import { noteRecovered, restRefusedKey } from '../../../src/receiver/fetching/key-health.ts'
+import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
+import { noteRecovered, restRefusedKey, type KeyHealth } from '../../../src/receiver/fetching/key-health.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 
 const start = Date.parse('2026-03-01T12:00:00Z')
