@@ -112,21 +112,29 @@ export function refusedSubmitsProblem({ refusedSubmits, now }: Numbers): Problem
   return [{ severity: isKeys ? 'warning' : 'notice', text, cause, count: total, affected, href: issueOf(cause) }]
 }
 
-/** Submits that get no final answer, while polls are answered or none is due. */
-export function stuckSubmitsProblem({ stuckSubmits, failingSources, generationApiUrl, now }: Numbers): Problem[] {
-  // The problem of a failing source counts them too.
-  if (stuckSubmits === undefined || failingSources.length > 0) return []
-  const { submits, oldestAt, error } = stuckSubmits
-  const text = sentences(
-    `${count(submits, 'submit has', 'submits have')} waited for the provider for more than a minute, the oldest since ${clockTime(oldestAt, now)}.`,
-    `Last error: ${error}.`,
-    'Nothing is lost or charged twice: each is repeated within 5 minutes, with the same Idempotency-Key. A submit expires after 23.5 h.',
-    `If the provider gives no answer, check its status, and that the URL of its API is reachable (GENERATION_API_URL: ${generationApiUrl}).`,
-    'If the error is about the key, correct the key.',
-  )
-  const isLong = now.getTime() - Date.parse(oldestAt) >= 5 * 60_000
-  const severity = isLong ? 'critical' : 'warning'
-  return [{ severity, text, cause: 'submits_waiting', count: submits, href: '/reconciler' }]
+/**
+ * Submits that wait although no poll fails, perhaps because none is due. The cause is that of a failing source: once
+ * polls fail too, the issue stays the same.
+ */
+export function stuckSubmitsProblems({ stuckSubmits, failingSources, generationApiUrl, now }: Numbers): Problem[] {
+  const failing = new Set(failingSources.map(({ source_name: name }) => name))
+  return stuckSubmits.flatMap(({ sourceName, submits, oldestAt, error }): Problem[] => {
+    if (failing.has(sourceName ?? defaultSourceName)) return []
+    const [who, url] =
+      sourceName === null
+        ? ['the provider', `GENERATION_API_URL (${generationApiUrl})`]
+        : [`the source ${sourceName}`, 'the URL of its API']
+    const text = sentences(
+      `${count(submits, 'submit has', 'submits have')} waited for ${who} for more than a minute, the oldest since ${clockTime(oldestAt, now)}.`,
+      `Last error: ${error}.`,
+      'Each is repeated within 5 minutes, with the same Idempotency-Key: nothing is lost or charged twice. A submit expires after 23.5 h.',
+      `If there is no answer, check the status of ${who}, and that ${url} is reachable.`,
+      'If the error is about the key, correct the key.',
+    )
+    const isLong = now.getTime() - Date.parse(oldestAt) >= 5 * 60_000
+    const cause = sourceName === null ? 'provider_unreachable' : `provider_unreachable:${sourceName}`
+    return [{ severity: isLong ? 'critical' : 'warning', text, cause, count: submits, href: '/reconciler' }]
+  })
 }
 
 /** Counts the submits with this key that were refused with this status. */

@@ -12,7 +12,7 @@ import type { FailingSource } from '../queries/trouble.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration, sentences } from './figures.ts'
-import { balanceProblems, keyProblems, refusedSubmitsProblem, stuckSubmitsProblem } from './key-problems.ts'
+import { balanceProblems, keyProblems, refusedSubmitsProblem, stuckSubmitsProblems } from './key-problems.ts'
 import { readNumbers, type Numbers, type ProblemsOptions } from './numbers.ts'
 import { pollText } from './poll-words.ts'
 import { refusalProblems, wrongTokensProblem } from './refusal-problems.ts'
@@ -36,7 +36,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...numbers.keys.flatMap((key) => keyProblems(key, numbers)),
     ...balanceProblems(numbers),
     ...refusedSubmitsProblem(numbers),
-    ...stuckSubmitsProblem(numbers),
+    ...stuckSubmitsProblems(numbers),
     ...rolesAtFault(numbers).flatMap(roleProblem),
     ...contradictionProblems(numbers),
     ...foreignMediaProblem(numbers),

@@ -52,7 +52,7 @@ const calm: Numbers = {
   webhooks: { landed: 0, reported: 0, newest: [], late_seconds: null, last_webhook_at: null },
   foreignMedia: { requests: [], hosts: [] },
   waitingSubmits: 0,
-  stuckSubmits: undefined,
+  stuckSubmits: [],
   fetchRatePerMinute: 100,
   webhookPublicUrl: 'https://hooks.example/webhooks',
   generationApiUrl: 'https://api.example',
@@ -136,6 +136,7 @@ type Case = [what: string, numbers: Partial<Numbers>, expected: Omit<Problem, 't
 
 const lastAt = '2026-03-04T02:50:00.000Z'
 const account = { keyName: 'live', credits: 240, spentLastHour: 10, difference: null }
+const stuck = { sourceName: null, submits: 2, oldestAt: lastAt, error: 'connect ECONNREFUSED' }
 const cases: Case[] = [
   [
     'submits that the provider refused for want of credits',
@@ -652,16 +653,25 @@ const cases: Case[] = [
     },
   ],
   [
-    'submits without an answer while no poll is due',
-    {
-      waitingSubmits: 3,
-      stuckSubmits: { submits: 2, oldestAt: '2026-03-04T02:55:00.000Z', error: 'fetch failed: connect ECONNREFUSED' },
-    },
+    'submits without an answer while no poll fails',
+    { waitingSubmits: 3, stuckSubmits: [stuck] },
     {
       severity: 'critical',
-      cause: 'submits_waiting',
+      cause: 'provider_unreachable',
       href: '/reconciler',
-      text: '2 submits have waited for the provider for more than a minute, the oldest since 02:55. Last error: fetch failed: connect ECONNREFUSED. Nothing is lost or charged twice: each is repeated within 5 minutes, with the same Idempotency-Key. A submit expires after 23.5 h. If the provider gives no answer, check its status, and that the URL of its API is reachable (GENERATION_API_URL: https://api.example). If the error is about the key, correct the key.',
+      text: '2 submits have waited for the provider for more than a minute, the oldest since 02:50. Last error: connect ECONNREFUSED. Each is repeated within 5 minutes, with the same Idempotency-Key: nothing is lost or charged twice. A submit expires after 23.5 h. If there is no answer, check the status of the provider, and that GENERATION_API_URL (https://api.example) is reachable. If the error is about the key, correct the key.',
+    },
+  ],
+  [
+    'a submit without an answer of another source',
+    {
+      stuckSubmits: [{ ...stuck, sourceName: 'pictures', submits: 1, oldestAt: '2026-03-04T02:58:00.000Z' }],
+    },
+    {
+      severity: 'warning',
+      cause: 'provider_unreachable:pictures',
+      href: '/reconciler',
+      text: '1 submit has waited for the source pictures for more than a minute, the oldest since 02:58. Last error: connect ECONNREFUSED. Each is repeated within 5 minutes, with the same Idempotency-Key: nothing is lost or charged twice. A submit expires after 23.5 h. If there is no answer, check the status of the source pictures, and that the URL of its API is reachable. If the error is about the key, correct the key.',
     },
   ],
   [
@@ -669,7 +679,7 @@ const cases: Case[] = [
     {
       failingSources: [away],
       waitingSubmits: 2,
-      stuckSubmits: { submits: 2, oldestAt: lastAt, error: 'answered 503' },
+      stuckSubmits: [stuck],
     },
     {
       severity: 'warning',

@@ -161,7 +161,7 @@ describe('a submit in doubt', () => {
 describe('a provider without an answer', () => {
   const waiting = async () => {
     const { json: problems } = await call(receiver, 'GET /api/problems')
-    return problems.data.filter(({ cause }: { cause: string }) => cause === 'submits_waiting')
+    return problems.data.filter(({ cause }: { cause: string }) => cause === 'provider_unreachable')
   }
 
   it('is a problem once a submit has waited for a minute, although no poll is due', async () => {
