@@ -1,5 +1,5 @@
 import { createLogger } from '../platform/logger.ts'
-import { createKeySets } from '../receiver/fetching/key-sets.ts'
+import { createKeySets } from '../receiver/intake/key-sets.ts'
 import { verifyQuarantine } from '../receiver/on-call/verify-quarantine.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withReceiver } from './processing.ts'

@@ -43,7 +43,7 @@ import { openTraces } from './traces/traces.ts'
  *   landing/land-reports.ts             lands reports: request-rows.ts reads the rows of their requests, and rules.ts
  *                                       judges them. shortStatement() of short-sql.ts and parts-sql.ts then writes them
  *   feeding/sequencer.ts                gives the change its position in the feed
- *   reconciling/poller.ts               makes polls that are due: poll-claims.ts, then polling.ts
+ *   reconciling/poller.ts               makes polls that are due: due.ts, poll-claims.ts, then polling.ts
  *   fetching/fetcher.ts                 asks with the keys of keys-to-try.ts, within the budget of each: source-call.ts,
  *                                       call-budget.ts
  *   domain/poll-endings.ts              lists how the poll may end, and when the next one follows
@@ -56,7 +56,7 @@ import { openTraces } from './traces/traces.ts'
  *   signed in another environment too   intake/store.ts runs a second statement
  *   over 64 KiB, or without room here   landing/inbox.ts: any process claims it from the inbox
  *   of a source that does not sign      intake/webhook.ts stores nothing: reconciling/unsigned-hints.ts makes a poll due
- *   signed with a private key           fetching/key-sets.ts has fetched the public keys of its source
+ *   signed with a private key           intake/key-sets.ts has fetched the public keys of its source
  *   not readable                        intake/store.ts parks it at once; before-landing.ts, after a replay of many
  *   not simply a report                 landing/before-landing.ts: ends a submit, or is a hint (hint.ts)
  *   not the first for its request       landing/whole-sql.ts: contradictions, mismatches, flags, the provider's results

@@ -7,16 +7,29 @@ import type { RestingQueues } from './due.ts'
 import { claimDue, type ClaimDeps } from './poll-claims.ts'
 import { beginPolls, type PollingDeps } from './polling.ts'
 
+/*
+ * The way of a poll, from due to its ending. This file begins it between the runs of the reconciler, reconciler.ts in
+ * each run. Both use the same claims and code, so that replicas and runs share the work.
+ *
+ *   due.ts              finds requests whose polls are due: keys take turns, and queues of keys without calls rest
+ *   poll-claims.ts      claims them: each has a lease, which is renewed until its poll ends
+ *   polling.ts          beginPolls() gets each its call, one after the other; poll() makes one poll
+ *   fetching/fetcher.ts       asks the source, within the budgets of the keys
+ *   landing/land-reports.ts   lands a result, which also ends the poll
+ *   polling.ts          endPoll() writes any other ending, and the next poll:
+ *   domain/poll-endings.ts    lists the endings, with the kind of the next poll
+ *   domain/poll-rhythm.ts     computes its time
+ *   domain/poll-schedule.ts   has every change of the times and of the lease
+ *
+ * Beside the way: unsigned-hints.ts asks for extra polls, and reconcile-runs.ts records runs.
+ */
+
 export type Poller = ReturnType<typeof createPoller>
 
 /** A poll queue without calls rests this long, so that its next claim gets several calls. */
 export const restMs = 3000
 
-/**
- * Creates the role that polls requests as soon as they are due, between the runs of the reconciler. Both use the same
- * claims and code, so replicas and runs share the work. A poll queue that got no call rests. Overdue requests without a
- * time for a poll, and scheduled polls of unknown keys, are left to the runs of the reconciler.
- */
+/** Creates the role that polls requests as soon as they are due, but for those of duePollsOfRuns(). */
 export function createPoller(deps: PollingDeps & { resting: RestingQueues }) {
   // Polls in progress at a time. A poll that hangs counts until its call ends (callDeadlineMs).
   const parallel = createParallelWork(16)

@@ -17,6 +17,8 @@ import { reportToLand } from '../landing/report-to-land.ts'
 import type { RestingQueues } from './due.ts'
 import type { ClaimDeps, ClaimedPoll } from './poll-claims.ts'
 
+/* Makes the polls of claimed requests: asks the source, then lands the result, or writes the ending of the poll. */
+
 export type PollingDeps = ClaimDeps &
   Pick<LandingDeps, 'mediaHosts' | 'logger' | 'onProcessed'> & {
     clock: () => Date

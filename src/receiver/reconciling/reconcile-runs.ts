@@ -11,11 +11,40 @@ import * as onCall from '../domain/on-call-schema.ts'
 import type { PollingDeps } from './polling.ts'
 import { newRun, runOnce, type ReconcileRun } from './reconciler.ts'
 
+/* Whole runs of the reconciler, counted, logged and stored: what a tick of RECONCILE_CRON or an operator starts. */
+
 export const runTriggers = ['cron', 'manual'] as const
 
 type RunTrigger = (typeof runTriggers)[number]
 
-type EndedRun = { trigger: RunTrigger; startedAt: Date; endedAt: SQL; run: ReconcileRun; error?: string | undefined }
+type ReportedRunDeps = PollingDeps & { runs: Counter<'outcome'> }
+
+/** Does a whole run, and counts, logs and stores it, also if it fails. Returns its counts and the id of its row. */
+export async function runReported(
+  { runs, ...deps }: ReportedRunDeps,
+  trigger: RunTrigger,
+  signal: AbortSignal,
+): Promise<{ id: number; run: ReconcileRun }> {
+  const { logger } = deps
+  const started = performance.now()
+  const ms = () => Math.round(performance.now() - started)
+  try {
+    // Ticks do not overlap, so a run that never ended would block all later ones.
+    const run = () => withDeadline(runOnce(deps, signal), 600_000, 'a reconcile run')
+    const ended = await recorded(deps, trigger, run)
+    runs.inc({ outcome: 'ok' })
+    const { notFound, rateLimited, ...counts } = ended.run
+    logger.info(
+      { run_id: ended.id, trigger, ...counts, not_found: notFound, rate_limited: rateLimited, ms: ms() },
+      'reconcile run ended',
+    )
+    return ended
+  } catch (error) {
+    runs.inc({ outcome: 'error' })
+    logger.error({ err: error, trigger, ms: ms() }, 'reconcile run failed, the next tick tries again')
+    throw error
+  }
+}
 
 /** Runs `work` and stores the run, also if it fails. Returns its counts and the id of its row. */
 export async function recorded(
@@ -33,6 +62,8 @@ export async function recorded(
   })
   return { id: await store(run), run }
 }
+
+type EndedRun = { trigger: RunTrigger; startedAt: Date; endedAt: SQL; run: ReconcileRun; error?: string | undefined }
 
 /**
  * Stores a run in one statement and returns the id of its row. Consecutive idle runs share one row, so that a run every
@@ -65,35 +96,6 @@ export async function lastRunEndedAt(db: Database): Promise<Date | undefined> {
   const { id, ended_at } = onCall.reconcileRuns
   const [last] = await db.select({ ended_at }).from(onCall.reconcileRuns).orderBy(desc(id)).limit(1)
   return last && new Date(last.ended_at)
-}
-
-type ReportedRunDeps = PollingDeps & { runs: Counter<'outcome'> }
-
-/** Does a whole run, and counts, logs and stores it, also if it fails. Returns its counts and the id of its row. */
-export async function runReported(
-  { runs, ...deps }: ReportedRunDeps,
-  trigger: RunTrigger,
-  signal: AbortSignal,
-): Promise<{ id: number; run: ReconcileRun }> {
-  const { logger } = deps
-  const started = performance.now()
-  const ms = () => Math.round(performance.now() - started)
-  try {
-    // Ticks do not overlap, so a run that never ended would block all later ones.
-    const run = () => withDeadline(runOnce(deps, signal), 600_000, 'a reconcile run')
-    const ended = await recorded(deps, trigger, run)
-    runs.inc({ outcome: 'ok' })
-    const { notFound, rateLimited, ...counts } = ended.run
-    logger.info(
-      { run_id: ended.id, trigger, ...counts, not_found: notFound, rate_limited: rateLimited, ms: ms() },
-      'reconcile run ended',
-    )
-    return ended
-  } catch (error) {
-    runs.inc({ outcome: 'error' })
-    logger.error({ err: error, trigger, ms: ms() }, 'reconcile run failed, the next tick tries again')
-    throw error
-  }
 }
 
 /** Returns after how long without a run the reconciler counts as silent; undefined if it runs too rarely to decide. */

@@ -19,20 +19,20 @@ export async function runOnce(deps: PollingDeps, signal?: AbortSignal): Promise<
   const resting = createRestingQueues(deps, Infinity)
   // The limit of one run. The next tick continues.
   while (run.scanned < 2000 && !signal?.aborted) {
-    const ends = await pollSome(deps, resting)
-    if (ends.length === 0) break
-    run.scanned += ends.length
-    for (const ended of ends) {
-      if (ended.status === 'fulfilled') {
-        count(run, ended.value)
+    const polls = await pollSome(deps, resting)
+    if (polls.length === 0) break
+    run.scanned += polls.length
+    for (const polled of polls) {
+      if (polled.status === 'fulfilled') {
+        count(run, polled.value)
         continue
       }
-      if (faultOf(ended.reason) === 'server') throw ended.reason
+      if (faultOf(polled.reason) === 'server') throw polled.reason
       // The failure concerns only this request.
       run.failed += 1
       deps.logger.error(
-        { err: ended.reason },
-        'the outcome of a poll could not be written, the request is polled again after its lease ends',
+        { err: polled.reason },
+        'the ending of a poll could not be written, the request is polled again after its lease ends',
       )
     }
   }

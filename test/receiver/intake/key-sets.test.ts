@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
-import { createKeySets } from '../../../src/receiver/fetching/key-sets.ts'
+import { createKeySets } from '../../../src/receiver/intake/key-sets.ts'
 import { withSources } from '../../../src/receiver/sources/keys.ts'
 import { keysOf, liveKey } from '../../support/receiver.ts'
 
