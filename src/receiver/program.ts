@@ -59,7 +59,9 @@ import { openTraces } from './traces/traces.ts'
  *   signed with a private key           intake/key-sets.ts has fetched the public keys of its source
  *   not readable                        intake/store.ts parks it at once; before-landing.ts, after a replay of many
  *   not simply a report                 landing/before-landing.ts: ends a submit, or is a hint (hint.ts)
- *   not the first for its request       landing/whole-sql.ts: contradictions, mismatches, flags, the provider's results
+ *   not the first for its request, or
+ *   a result of the provider            landing/second-look.ts reads what else its ruling needs, effects.ts lists what it
+ *                                       changes, and whole-sql.ts writes that
  *   refused by Postgres                 landing/land-in-parts.ts halves the batch, puts off, parks after five tries
  *   locked, or with 4 others of its
  *   request that wait before it         landing/returning.ts returns it to the inbox, to land later

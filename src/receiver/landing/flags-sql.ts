@@ -1,5 +1,5 @@
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { deliveryStatuses, maxParkedForRequest } from '../domain/delivery.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { deliveryStatuses } from '../domain/delivery.ts'
 
 /*
  * The end of the whole statement (whole-sql.ts): what a landing changes in deliveries. `flagChanges` has one row for each
@@ -14,10 +14,9 @@ import { deliveryStatuses, maxParkedForRequest } from '../domain/delivery.ts'
  * `flagged` writes them. Plans (parts-sql.ts): fenced, ordered range.
  */
 
-/** Outcomes that park the delivery. */
-export const parking = sql`'key_mismatch', 'source_mismatch'`
-/** Outcomes that do not set the flags of the report. */
+/** Outcomes that change no flag by the report. */
 const unflagged = sql`'raced', 'discarded'`
+const mismatches = sql`'key_mismatch', 'source_mismatch'`
 
 /** The end of a request for each status of a delivery, as the branches of a CASE. */
 const endOfStatus = sql.raw(
@@ -26,23 +25,12 @@ const endOfStatus = sql.raw(
     .join(' '),
 )
 
-/** The flags that the report carries. */
-const reported = sql`
-      select delivery_id, jsonb_array_elements_text(flags) as adds, false as ends_contradiction, null::text as parks,
-        false as unparks
-      from outcomes where delivery_id is not null and outcome not in (${unflagged})`
-
-/** A mismatch parks the delivery, only while its claim is held. A replay has no claim. */
-const mismatch = sql`
-      select delivery_id, outcome as adds, false, outcome as parks, false
-      from outcomes where delivery_id is not null and outcome in (${parking})
+/** The flags that the report carries or earned, and its parking, only while its claim is held. A replay has none. */
+const own = sql`
+      select delivery_id, f.flag as adds, false as ends_contradiction, parks, unparks
+      from outcomes left join lateral jsonb_array_elements_text(flags) as f (flag) on true
+      where delivery_id is not null and outcome not in (${unflagged})
         and (via = 'replay' or delivery_id in (select dequeued.delivery_id from dequeued))`
-
-/** A replay that does not park ends the parking. */
-const replayed = sql`
-      select delivery_id, null, false, null, true as unparks
-      from outcomes where via = 'replay'
-        and outcome not in ('raced', ${parking})`
 
 /**
  * Where the report is of another environment than the request or its result had: deliveries signed in the old one are
@@ -80,8 +68,8 @@ const reusedId = sql`
  * confirmed its end. Compares only the report's own delivery, or, with `concerns_all`, all of its request.
  */
 const otherEnd = sql`
-      select d.id, case when d.delivered <> outcomes.status then 'contradiction' end as adds,
-        d.delivered = outcomes.status as ends_contradiction, null, false
+      select d.id, case when d.delivered <> outcomes.standing_status then 'contradiction' end as adds,
+        d.delivered = outcomes.standing_status as ends_contradiction, null, false
       from outcomes, lateral (
         select id, flags,
           case status ${endOfStatus} end as delivered
@@ -94,12 +82,12 @@ const otherEnd = sql`
         where status is not null and source_name is not distinct from outcomes.source_name
           and (parked_reason is null or id = outcomes.delivery_id
             or (outcomes.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
-      where outcomes.outcome not in (${unflagged}, ${parking})
-        and (d.delivered <> outcomes.status or (outcomes.is_confirmed and 'contradiction' = any(d.flags)))`
+      where outcomes.outcome not in (${unflagged}, ${mismatches})
+        and (d.delivered <> outcomes.standing_status or (outcomes.is_confirmed and 'contradiction' = any(d.flags)))`
 
 /** The changes by every rule. */
 export const flagChanges = sql.join(
-  [reported, mismatch, replayed, otherEnvironment, reusedId, otherEnd],
+  [own, otherEnvironment, reusedId, otherEnd],
   sql`
       union all`,
 )
@@ -118,12 +106,3 @@ export const flagged = sql`
       where d.id = any(array[n.delivery_id])
         and (not d.flags @> n.added or (n.ends_contradiction and 'contradiction' = any(d.flags))
           or d.parked_reason is distinct from coalesce(n.parks, case when not n.unparks then d.parked_reason end))`
-
-const most = sql.raw(String(maxParkedForRequest))
-
-/** SQL condition: as many other deliveries of the request as may be parked for this reason are parked for it. */
-export const hasTooManyParked = (requestId: SQL, reason: SQL, deliveryId: SQL): SQL => sql`(
-            select count(*) >= ${most} from (
-              select from mediadock.deliveries d
-              where d.request_id = ${requestId} and d.parked_reason = ${reason} and d.id <> ${deliveryId}
-              limit ${most}) as parked)`

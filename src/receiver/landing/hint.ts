@@ -1,15 +1,16 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { retryConflicts } from '../../platform/postgres/errors.ts'
+import { maxParkedForRequest } from '../domain/delivery.ts'
 import { toSandbox } from '../domain/environment.ts'
 import { afterHint } from '../domain/poll-schedule.ts'
 import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
-import { hasTooManyParked } from './flags-sql.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { lockWait } from './parts-sql.ts'
 import type { StoredDelivery } from './report-to-land.ts'
+import { parkedOthers } from './second-look.ts'
 
 const r = columnsOf(schema.requests, 'r')
 
@@ -42,7 +43,8 @@ export async function applyHint(deps: LandingDeps, delivery: StoredDelivery, { j
     found as (
       select dequeued.*, tracked.request_id is null as is_foreign,
         tracked.request_id is null and ${delivery.claims !== undefined}::boolean and dequeued.replay_id is null
-          and ${hasTooManyParked(sql`${requestId}::uuid`, sql`'source_mismatch'`, sql`dequeued.delivery_id`)}
+          and ${parkedOthers(sql`${requestId}::uuid`, sql`'source_mismatch'`, sql`dequeued.delivery_id`)}
+            >= ${maxParkedForRequest}
           as is_one_too_many
       from dequeued left join tracked on true
     ),

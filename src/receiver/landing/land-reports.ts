@@ -5,6 +5,8 @@ import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { everyNotification } from './parts-sql.ts'
 import type { ReportToLand } from './report-to-land.ts'
 import { judge, type JudgedReport, type LandingAt } from './request-rows.ts'
+import { rulings } from './rules.ts'
+import { lookAgain } from './second-look.ts'
 import { shortStatement } from './short-sql.ts'
 import { wholeStatement } from './whole-sql.ts'
 
@@ -14,39 +16,16 @@ import { wholeStatement } from './whole-sql.ts'
  * takes all others. docs/decisions/two-statements.md has the reasons.
  */
 
-export const landingOutcomes = [
-  'landed',
-  'agreed',
-  'no_effect',
-  'contradiction',
-  'key_mismatch',
-  'source_mismatch',
-  'discarded',
-  'raced',
-] as const
-
 /**
- * whole-sql.ts lists the effects of each outcome.
- *
- * - `landed`: the row became terminal or complete, or was overruled: see rules.ts
- * - `agreed`: the provider's result confirms what readers have: see `outcomes` of whole-sql.ts. It is confirmed, without
- *   a change for readers
- * - `no_effect`: the request has ended in this state already; the content is not compared. Also for a replay of a
- *   delivery with a key mismatch, once the request is confirmed
- * - `contradiction`: another terminal state stands. The delivery is flagged, and the end of the row stays
- * - `key_mismatch`: signed with a key of the other environment, or of an unknown one, and parked
- * - `source_mismatch`: the request belongs to another source than the delivery, which is parked
- * - `discarded`: a mismatch, but `maxParkedForRequest` deliveries of the request are parked for it already. It is
- *   deleted
- * - `raced`: the row appeared, changed or was deleted at the same moment. The result was not written; try again
+ * The ruling (rules.ts), or `raced`: the row appeared, changed or was deleted at the same moment. The result was not
+ * written; try again. whole-sql.ts lists the effects of each outcome.
  */
+export const landingOutcomes = [...rulings, 'raced'] as const
 export type LandingOutcome = (typeof landingOutcomes)[number]
 
 type Answer = { request_id: string; outcome: LandingOutcome }
-/** By request. */
-type Outcomes = Map<string, LandingOutcome>
-/** With a `failure`, only the reports with an outcome have been landed. They are committed. */
-type Landed = { outcomes: Outcomes; failure?: { error: unknown } }
+/** `outcomes`: by request. With a `failure`, only the reports with an outcome have been landed. They are committed. */
+type Landed = { outcomes: Map<string, LandingOutcome>; failure?: { error: unknown } }
 
 /** Another transaction may change a row after it was judged. It is judged again then, up to this many times in all. */
 export const maxTries = 5
@@ -60,7 +39,7 @@ export const maxTries = 5
  * returned, beside the outcomes that were committed before it.
  */
 export async function landReports(db: Database, reports: readonly ReportToLand[], at: LandingAt): Promise<Landed> {
-  const outcomes: Outcomes = new Map()
+  const outcomes: Landed['outcomes'] = new Map()
   try {
     let left = reports
     for (let tries = 1; left.length > 0; tries += 1) {
@@ -68,9 +47,9 @@ export async function landReports(db: Database, reports: readonly ReportToLand[]
       const ordinary = judged.filter(mayBeOrdinary)
       for (const one of await run(db, ordinary, at, shortStatement)) outcomes.set(...one)
       const others = judged.filter(({ request_id: id }) => !outcomes.has(id))
-      const found = await run(db, others, at, wholeStatement)
+      const found = others.length === 0 ? [] : await run(db, await lookAgain(db, others), at, wholeStatement)
       // Every report must have an outcome.
-      if (found.size < others.length) throw new NoAnswerError(`landing ${others.length} results`)
+      if (found.length < others.length) throw new NoAnswerError(`landing ${others.length} results`)
       for (const [id, outcome] of found) if (outcome !== 'raced' || tries === maxTries) outcomes.set(id, outcome)
       left = left.filter(({ request_id: id }) => !outcomes.has(id))
     }
@@ -93,14 +72,14 @@ async function run(
   judged: readonly JudgedReport[],
   at: LandingAt,
   ctes: typeof wholeStatement,
-): Promise<Outcomes> {
-  if (judged.length === 0) return new Map()
+): Promise<[string, LandingOutcome][]> {
+  if (judged.length === 0) return []
   const statement = sql`${ctes(judged, at)} select request_id, outcome from outcomes where ${everyNotification}`
   const rows = await retryConflicts(() => executePrepared<Answer>(db, statement))
-  return new Map(rows.map(({ request_id, outcome }) => [request_id, outcome]))
+  return rows.map(({ request_id: id, outcome }) => [id, outcome])
 }
 
 /** Returns false if the whole statement must write it. The short one also leaves what its `isAlone` excludes. */
-function mayBeOrdinary({ via, flags, is_first_end: isFirstEnd }: JudgedReport): boolean {
-  return via === 'delivery' && flags.length === 0 && isFirstEnd
+function mayBeOrdinary({ via, flags, ruling, has_landed: hasLanded }: JudgedReport): boolean {
+  return via === 'delivery' && flags.length === 0 && ruling === 'landed' && !hasLanded
 }

@@ -12,7 +12,8 @@ import type { JudgedReport } from './request-rows.ts'
  * deleted is checked in its newest version:
  *
  *   judged         one row per report to land: what it says, who signed it, the claim of its delivery, the ruling
- *                  (rules.ts), which is the outcome that the rules demand, and the row to write
+ *                  (rules.ts, second-look.ts), which is the outcome that the rules demand, the row to write, and,
+ *                  in the whole statement, the other effects (effects.ts)
  *   written        the rows of requests that were written, as they are now
  *   outcomes       the outcome of each report (LandingOutcome), which every later part reads instead of the ruling
  *   media_written  the media that the report carries
@@ -50,10 +51,14 @@ export const judged = (reports: readonly JudgedReport[], where: SQL = sql`true`)
         media_complete boolean, error_code text, error_message text, created_at timestamp with time zone,
         completed_at timestamp with time zone, cost numeric, environment text, via text,
         delivery_id uuid, claims integer, webhook_first_id uuid, webhook_last_id uuid, flags jsonb, media jsonb,
-        ruling text, changes_environment boolean, key_name text, key_source text, request_environment text,
+        ruling text, has_landed boolean, standing_status text, is_confirmed boolean, concerns_all boolean,
+        parks text, unparks boolean, changes_environment boolean, key_name text, key_source text, request_environment text,
         result_environment text, source text, is_polled_now boolean, next_poll_at timestamp with time zone,
         version text)
       where ${where} limit ${atMost(reports.length)}`
+
+/** The rulings that write the row of the request. */
+export const writing = sql`'landed', 'agreed'`
 
 const writtenColumns = sql`request_id, source_name, external_id, status, model, output, media_complete, error_code,
         error_message, created_at, completed_at, cost, source, key_name, key_source`
@@ -69,7 +74,7 @@ export const written = (now: SQL, from: SQL = sql`judged`) => sql`
       select ${writtenColumns}, request_environment = 'sandbox', result_environment = 'sandbox',
         case when via = 'poll' then ${now} end,
         case when is_polled_now then ${now} else next_poll_at end, ${now}, ${now}
-      from ${from} where ruling = 'landed' order by request_id
+      from ${from} where ruling in (${writing}) order by request_id
       on conflict (request_id) do update set
         status = excluded.status, output = excluded.output, media_complete = excluded.media_complete,
         cost = excluded.cost, error_code = excluded.error_code, error_message = excluded.error_message,

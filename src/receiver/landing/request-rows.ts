@@ -11,8 +11,9 @@ export type JudgedReport = Omit<ReportToLand, 'key_name' | 'cost'> &
   Verdict & {
     /** The row that was judged. Null if there was none. */
     version: string | null
-    /** This is the first end of the request. */
-    is_first_end: boolean
+    has_landed: boolean
+    was_status: string | null
+    was_confirmed: boolean
   }
 
 /** `now`: the time that replicas share (time.ts). `waitMs`: how long to wait for a locked row. */
@@ -26,9 +27,14 @@ export async function judge(db: Database, reports: readonly ReportToLand[], at: 
   const keys = at.keys()
   return reports.map((report) => {
     const row = rows.get(report.request_id)
-    const verdict = verdictOn(report, row, keys)
-    const isFirstEnd = verdict.ruling === 'landed' && !row?.has_landed
-    return { ...report, ...verdict, version: row?.version ?? null, is_first_end: isFirstEnd }
+    return {
+      ...report,
+      ...verdictOn(report, row, keys),
+      version: row?.version ?? null,
+      has_landed: row?.has_landed ?? false,
+      was_status: row?.status ?? null,
+      was_confirmed: row?.is_confirmed ?? false,
+    }
   })
 }
 

@@ -3,9 +3,10 @@ import { environmentOfKey, type Keys } from '../domain/keys.ts'
 import type { ReportToLand } from './report-to-land.ts'
 
 /*
- * The rules that decide which webhook or result of the provider ends a request. They are pure functions: judge() of
- * request-rows.ts reads the rows of requests for them, and a landing statement writes a verdict only if the row is still
- * the one that was judged. docs/orders.md lists every case.
+ * The rules that decide what becomes of a webhook or a result of the provider. They are pure functions: judge() of
+ * request-rows.ts reads the rows for them, and a landing statement writes a verdict only if the row of the request is
+ * still the one that was judged. Some rulings need more than that row: see second-look.ts. docs/orders.md lists every
+ * case.
  */
 
 /** The row of a request as it stands. */
@@ -30,12 +31,33 @@ export type RequestRow = {
   is_poll_due: boolean
 }
 
-/** The outcome of a report by the rules. LandingOutcome (land-reports.ts) lists others that a landing may have. */
-export type Ruling = 'landed' | 'no_effect' | 'contradiction' | 'key_mismatch' | 'source_mismatch'
+/**
+ * The outcome of a report by the rules, which is its outcome unless the row of the request changes meanwhile.
+ *
+ * - `landed`: the row becomes terminal or complete, or is overruled
+ * - `agreed`: the provider's result confirms what readers have. It is confirmed, without a change for readers
+ * - `no_effect`: the request has ended in this state already; the content is not compared. Also for a delivery that was
+ *   flagged for its key, once the request is confirmed
+ * - `contradiction`: another terminal state stands. The delivery is flagged, and the end of the row stays
+ * - `key_mismatch`: signed with a key of the other environment, or of an unknown one, and parked
+ * - `source_mismatch`: the request belongs to another source than the delivery, which is parked
+ * - `discarded`: a mismatch, but `maxParkedForRequest` deliveries of the request are parked for it already. It is
+ *   deleted
+ */
+export const rulings = [
+  'landed',
+  'agreed',
+  'no_effect',
+  'contradiction',
+  'key_mismatch',
+  'source_mismatch',
+  'discarded',
+] as const
+export type Ruling = (typeof rulings)[number]
 
 /**
- * The ruling, and the values of the row that is written if the ruling is `landed`. `written` of parts-sql.ts and
- * afterLanding() of poll-schedule.ts complete the row. `changes_environment` also decides flags of other deliveries
+ * The ruling, and the values of the row that is written if the ruling is `landed` or `agreed`. `written` of parts-sql.ts
+ * and afterLanding() of poll-schedule.ts complete the row. `changes_environment` also decides flags of other deliveries
  * (flags-sql.ts), and `key_source` which keys a poll tries (poll-claims.ts) and what tracking may correct (tracking.ts).
  */
 export type Verdict = {
@@ -63,7 +85,7 @@ type Known = {
   key: Environment | undefined
 }
 
-/** Judges a report by the row of its request, which is undefined if there is none. */
+/** Judges a report by the row of its request, which is undefined if there is none. Never `agreed` or `discarded`. */
 export function verdictOn(report: ReportToLand, row: RequestRow | undefined, keys: Keys): Verdict {
   const known = row ? knownOf(row, keys) : { request: undefined, result: undefined, key: undefined }
   const ruling = row ? rulingOn(report, row, known) : 'landed'

@@ -1,7 +1,7 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { askForExtraPoll } from '../domain/poll-schedule.ts'
-import { outputOfRow } from '../domain/results-schema.ts'
-import { flagChanges, flagged, hasTooManyParked, parking } from './flags-sql.ts'
+import { effectsOf } from './effects.ts'
+import { flagChanges, flagged } from './flags-sql.ts'
 import {
   attemptsOfClaims,
   changed,
@@ -11,6 +11,7 @@ import {
   mediaWritten,
   medium,
   notified,
+  writing,
   written,
 } from './parts-sql.ts'
 import type { JudgedReport, WriteAt } from './request-rows.ts'
@@ -24,7 +25,7 @@ import type { JudgedReport, WriteAt } from './request-rows.ts'
  *   media_removed  the media that a written request no longer has
  *   new_versions   a new version of each unconfirmed row that is only judged
  *   discarded      the deliveries that are deleted
- *   flag_changes   what each rule changes in a delivery: flags, and whether it is parked (flags-sql.ts)
+ *   flag_changes   what a landing changes in deliveries, its own (effects.ts) and others: flags-sql.ts
  *   flagged        writes these changes
  *
  * A landing is `raced`, and is judged again, if the row changed after it was judged. While the version of an unconfirmed
@@ -57,7 +58,7 @@ import type { JudgedReport, WriteAt } from './request-rows.ts'
 /** The WITH of the whole statement. A reader of `outcomes` must add `everyNotification`. */
 export const wholeStatement = (reports: readonly JudgedReport[], at: WriteAt): SQL => sql`with
     lock_wait as materialized (${lockWait(at.waitMs)}),
-    judged as (${judged(reports)}),
+    judged as (${judged(reports.map((report) => ({ ...report, ...effectsOf(report) })))}),
     locked as (${locked}),
     written as (${written(at.now, unchanged)}),
     media_written as (${mediaWritten}),
@@ -75,19 +76,12 @@ export const wholeStatement = (reports: readonly JudgedReport[], at: WriteAt): S
 /** Outcomes that give an unconfirmed row a new version and leave its result. */
 const versioned = sql`'contradiction', 'key_mismatch', 'no_effect'`
 
-/** The output that the view `results` makes of the media that the report carries. */
-const outputOfMedia = outputOfRow(sql`jsonb_to_recordset(judged.media) as ${medium}`)
-
-const isOneTooMany = hasTooManyParked(sql`judged.request_id`, sql`judged.ruling`, sql`judged.delivery_id`)
-
 /**
  * Locks the rows in one order, so that two statements that see the same rows do not deadlock. The lock lets services
  * refer to the row with a foreign key.
  */
 const locked = sql`
-      select request_id, xmin::text as version, status as old_status, landed_at is not null as has_landed,
-        confirmed_at is not null as is_confirmed
-      from mediadock.requests
+      select request_id, xmin::text as version from mediadock.requests
       where request_id = any(array(select request_id from judged)) order by request_id for no key update`
 
 const judgedAndLocked = sql`judged left join locked using (request_id)`
@@ -96,51 +90,14 @@ const judgedAndLocked = sql`judged left join locked using (request_id)`
 const unchanged = sql`(select judged.* from ${judgedAndLocked}
         where locked.version is not distinct from judged.version) as unchanged`
 
-/**
- * SQL condition: the result of a poll changed nothing for readers, who have the same end, complete, with its cost, its
- * key and environment, by which they filter, and its output, which has the media. The view still shows the row before
- * this statement. The provider's words for an error, its times and the name of the model are no change for readers.
- */
-const readersHaveIt = sql`(
-            select (shown.status, shown.media_complete, shown.cost, shown.key_name, shown.sandbox, shown.output)
-              is not distinct from (written.status, written.media_complete, written.cost, written.key_name,
-                written.sandbox, coalesce(written.output, ${outputOfMedia}))
-            from mediadock.results shown where shown.request_id = judged.request_id limit 1)`
-
-/**
- * SQL condition: the delivery has been flagged for its key before, by an earlier try or by the landing of the confirmed
- * result. It is not parked then, since no webhook changes that result.
- */
-const wasMismatch = sql`(
-            select 'key_mismatch' = any(d.flags) from mediadock.deliveries d
-            where d.id = judged.delivery_id limit 1)`
-
-/** SQL condition: a replay of many has put the delivery back into the inbox. */
-const isReplayed = sql`(
-            select i.replay_id from mediadock.inbox i where i.delivery_id = judged.delivery_id limit 1) is not null`
-
-/**
- * The outcome, and what later parts need. `status`: the one that stands now. `is_confirmed`: the provider has confirmed
- * it. `concerns_all`: the report concerns all deliveries of the request. Otherwise the flags of the others stay as
- * their own landings set them. A delivery that is replayed stays, also beyond the limit of parked ones.
- */
+/** A report whose row has changed is `raced`. All others have the outcome by the rules. */
 const outcomes = sql`
-      select judged.request_id, judged.via, judged.delivery_id, judged.claims,
-        locked.has_landed,
-        judged.source_name, judged.environment, judged.webhook_first_id, judged.webhook_last_id, judged.flags,
-        judged.changes_environment,
-        case
-          when locked.version is distinct from judged.version then 'raced'
-          when judged.ruling = 'landed' and written.request_id is null then 'raced'
-          when judged.via = 'poll' and not judged.changes_environment and ${readersHaveIt} then 'agreed'
-          when judged.ruling = 'key_mismatch' and locked.is_confirmed and ${wasMismatch} then 'no_effect'
-          when judged.ruling in (${parking}) and judged.via = 'delivery' and not (${isReplayed})
-            and ${isOneTooMany} then 'discarded'
-          else judged.ruling end as outcome,
-        coalesce(written.status, locked.old_status) as status,
-        locked.is_confirmed is true or (judged.via = 'poll' and written.request_id is not null) as is_confirmed,
-        written.request_id is not null and (judged.via = 'poll' or judged.changes_environment
-          or written.status is distinct from locked.old_status) as concerns_all
+      select judged.request_id, judged.via, judged.delivery_id, judged.claims, judged.has_landed, judged.source_name,
+        judged.environment, judged.webhook_first_id, judged.webhook_last_id, judged.flags, judged.parks,
+        judged.unparks, judged.changes_environment, judged.standing_status, judged.is_confirmed, judged.concerns_all,
+        case when locked.version is distinct from judged.version
+            or (judged.ruling in (${writing}) and written.request_id is null)
+          then 'raced' else judged.ruling end as outcome
       from ${judgedAndLocked} left join written using (request_id)`
 
 /** Media that a written request no longer has. */

@@ -1,6 +1,13 @@
 import { describe, expect, it } from 'vitest'
 import type { ReportToLand } from '../../../src/receiver/landing/report-to-land.ts'
-import { verdictOn, type RequestRow } from '../../../src/receiver/landing/rules.ts'
+import type { JudgedReport } from '../../../src/receiver/landing/request-rows.ts'
+import { verdictOn, type RequestRow, type Ruling } from '../../../src/receiver/landing/rules.ts'
+import {
+  agrees,
+  rulingOnMismatch,
+  type MismatchedDelivery,
+  type ShownResult,
+} from '../../../src/receiver/landing/second-look.ts'
 import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 
 /* The rules alone. interleavings.test.ts and environments.test.ts show them on Postgres. */
@@ -222,5 +229,66 @@ describe('the next poll', () => {
   ])('%s', (_what, one, row, expected) => {
     const { is_polled_now: isNow, next_poll_at: next } = verdictOn(one, row, keys)
     expect(isNow ? 'now' : next).toBe(expected)
+  })
+})
+
+/* What second-look.ts decides. */
+
+const judged = (one: ReportToLand, row: RequestRow): JudgedReport => ({
+  ...one,
+  ...verdictOn(one, row, keys),
+  version: row.version,
+  has_landed: row.has_landed,
+  was_status: row.status,
+  was_confirmed: row.is_confirmed,
+})
+
+describe('a result of the provider agrees with what readers have', () => {
+  const url = 'https://media.example/a.png'
+  const item = { kind: 'image', position: 0, url, width: 4 } as const
+  const shown: ShownResult = {
+    status: 'COMPLETED',
+    media_complete: true,
+    cost: 3,
+    key_name: 'live',
+    sandbox: false,
+    output: { images: [{ width: 4, url }] },
+  }
+  const result = { ...polled, media: [item] }
+  const ofFailure = { ...shown, status: 'FAILED', output: null }
+  const ofTwo = { ...shown, output: { images: [{ url }, { url }] } }
+
+  it.each<[string, Partial<ReportToLand>, ShownResult, boolean]>([
+    ['the same', result, shown, true],
+    ['without its cost', { ...result, cost: undefined }, shown, true],
+    ['a failure', { ...polled, ...failed }, ofFailure, true],
+    ['several images', { ...polled, media: [item, item], output: { images: [{ url }, { url }] } }, ofTwo, true],
+    ['another end', { ...polled, ...failed }, shown, false],
+    ['another cost', { ...result, cost: 4 }, shown, false],
+    ['another width', { ...result, media: [{ ...item, width: 5 }] }, shown, false],
+    ['more images', { ...result, output: { images: [{ url }, { url }] } }, shown, false],
+    ['what was incomplete', result, { ...shown, media_complete: false }, false],
+    ['another key', result, { ...shown, key_name: 'other' }, false],
+    ['another environment', result, { ...shown, sandbox: true }, false],
+  ])('%s', (_what, given, of, expected) => {
+    expect(agrees(judged(report('live', given), landed(tracked('live'), 'live')), of)).toBe(expected)
+  })
+})
+
+describe('a mismatch', () => {
+  const first: MismatchedDelivery = { is_flagged: false, is_replayed: false, parked_others: 0 }
+  const again = { ...first, is_flagged: true }
+  const seventeenth = { ...first, parked_others: 16 }
+
+  it.each<[string, ReportToLand['via'], RequestRow, MismatchedDelivery, Ruling]>([
+    ['is parked', 'delivery', tracked('live'), first, 'key_mismatch'],
+    ['is parked again', 'delivery', tracked('live'), again, 'key_mismatch'],
+    ['is not parked again for a confirmed result', 'delivery', confirmed('live'), again, 'no_effect'],
+    ['is the 16th parked one', 'delivery', tracked('live'), { ...first, parked_others: 15 }, 'key_mismatch'],
+    ['is deleted if 16 are parked', 'delivery', tracked('live'), seventeenth, 'discarded'],
+    ['stays in a replay of many', 'delivery', tracked('live'), { ...seventeenth, is_replayed: true }, 'key_mismatch'],
+    ['stays in a replay alone', 'replay', tracked('live'), seventeenth, 'key_mismatch'],
+  ])('%s', (_what, via, row, delivery, ruling) => {
+    expect(rulingOnMismatch('key_mismatch', judged(report('sandbox', { via }), row), delivery)).toBe(ruling)
   })
 })

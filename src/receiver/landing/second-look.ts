@@ -1,0 +1,130 @@
+import { isDeepStrictEqual } from 'node:util'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { maxParkedForRequest } from '../domain/delivery.ts'
+import { toSandbox } from '../domain/environment.ts'
+import { outputOfItem } from '../domain/report.ts'
+import type { JudgedReport } from './request-rows.ts'
+import type { Ruling } from './rules.ts'
+
+/*
+ * The rulings that need more than the row of the request. A mismatch is judged again by its delivery. A result of the
+ * provider for a request that has landed is compared with the result that readers have.
+ */
+
+type Mismatch = 'key_mismatch' | 'source_mismatch'
+
+/** The delivery of a mismatch. */
+export type MismatchedDelivery = {
+  /** It was flagged for its key by an earlier try, or by the landing of the confirmed result. */
+  is_flagged: boolean
+  /** A replay of many has put it back into the inbox. */
+  is_replayed: boolean
+  /** How many others of its request are parked for the same reason, counted up to `maxParkedForRequest`. */
+  parked_others: number
+}
+
+/** The result that the view `results` shows. */
+export type ShownResult = {
+  status: string
+  media_complete: boolean
+  cost: number | null
+  key_name: string | null
+  sandbox: boolean | null
+  output: unknown
+}
+
+/** Changes the rulings that need a second look. The version of the row guards them too. */
+export async function lookAgain(db: Database, judged: readonly JudgedReport[]): Promise<JudgedReport[]> {
+  const deliveries = await mismatchedDeliveries(db, judged)
+  const results = await shownResults(db, judged)
+  return judged.map((report) => {
+    const { ruling } = report
+    const delivery = deliveries.get(report.request_id)
+    if (delivery && isMismatch(ruling)) return { ...report, ruling: rulingOnMismatch(ruling, report, delivery) }
+    const shown = results.get(report.request_id)
+    return shown && agrees(report, shown) ? { ...report, ruling: 'agreed' } : report
+  })
+}
+
+export function isMismatch(ruling: Ruling): ruling is Mismatch {
+  return ruling === 'key_mismatch' || ruling === 'source_mismatch'
+}
+
+export function rulingOnMismatch(
+  ruling: Mismatch,
+  { via, was_confirmed: isConfirmed }: Pick<JudgedReport, 'via' | 'was_confirmed'>,
+  delivery: MismatchedDelivery,
+): Ruling {
+  // No webhook changes a confirmed result, so there is nothing left to decide about the delivery.
+  if (ruling === 'key_mismatch' && isConfirmed && delivery.is_flagged) return 'no_effect'
+  // One secret and one request id must not fill the disk. A delivery that is replayed stays.
+  const isReplayed = via === 'replay' || delivery.is_replayed
+  return !isReplayed && delivery.parked_others >= maxParkedForRequest ? 'discarded' : ruling
+}
+
+/**
+ * Returns true if the result changes nothing for readers, who have the same end, complete, with its cost, its key and
+ * environment, by which they filter, and its output, which has the media. The provider's words for an error, its times
+ * and the name of the model are no change for readers.
+ */
+export function agrees(report: JudgedReport, shown: ShownResult): boolean {
+  const [item] = report.media
+  return isDeepStrictEqual(
+    {
+      status: report.status,
+      media_complete: report.media_complete,
+      cost: report.cost === undefined ? null : Number(report.cost),
+      key_name: report.key_name,
+      sandbox: toSandbox(report.request_environment ?? report.result_environment),
+      output: asStored(report.output ?? (item && outputOfItem(item))),
+    },
+    shown,
+  )
+}
+
+/** Returns the value that Postgres returns for this one, stored as JSON. */
+function asStored(value: unknown): unknown {
+  return value === undefined ? null : JSON.parse(JSON.stringify(value))
+}
+
+const most = sql.raw(String(maxParkedForRequest))
+
+/** SQL: how many other deliveries of the request are parked for this reason, counted up to the limit. */
+export const parkedOthers = (requestId: SQL, reason: SQL, deliveryId: SQL): SQL => sql`(
+            select count(*)::int from (
+              select from mediadock.deliveries d
+              where d.request_id = ${requestId} and d.parked_reason = ${reason} and d.id <> ${deliveryId}
+              limit ${most}) as parked)`
+
+/** Reads the deliveries of mismatches. Returns them by request. */
+async function mismatchedDeliveries(
+  db: Database,
+  judged: readonly JudgedReport[],
+): Promise<Map<string, MismatchedDelivery>> {
+  const mismatches = judged.filter(({ ruling, delivery_id: id }) => isMismatch(ruling) && id !== undefined)
+  if (mismatches.length === 0) return new Map()
+  const given = mismatches.map(({ request_id, delivery_id, ruling }) => ({ request_id, delivery_id, ruling }))
+  const rows = await db.execute<MismatchedDelivery & { request_id: string }>(sql`
+    select given.request_id, 'key_mismatch' = any(d.flags) as is_flagged,
+      (select i.replay_id from mediadock.inbox i where i.delivery_id = given.delivery_id limit 1) is not null
+        as is_replayed,
+      ${parkedOthers(sql`given.request_id`, sql`given.ruling`, sql`given.delivery_id`)} as parked_others
+    from jsonb_to_recordset(${JSON.stringify(given)}::jsonb) as given (request_id uuid, delivery_id uuid, ruling text),
+      lateral (select flags from mediadock.deliveries where id = given.delivery_id limit 1) as d`)
+  return new Map(rows.map(({ request_id: requestId, ...row }) => [requestId, row]))
+}
+
+/** Reads what readers have where the result of a poll would replace it. Returns it by request. */
+async function shownResults(db: Database, judged: readonly JudgedReport[]): Promise<Map<string, ShownResult>> {
+  const replacing = judged.filter(
+    ({ via, ruling, has_landed: hasLanded, changes_environment: changesEnvironment }) =>
+      via === 'poll' && ruling === 'landed' && hasLanded && !changesEnvironment,
+  )
+  if (replacing.length === 0) return new Map()
+  const ids = sql.param(replacing.map((report) => report.request_id))
+  const rows = await db.execute<ShownResult & { request_id: string }>(sql`
+    select request_id, status, media_complete, cost::float8 as cost, key_name, sandbox, output
+    from mediadock.results where request_id = any(${ids}::uuid[])`)
+  return new Map(rows.map(({ request_id: requestId, ...row }) => [requestId, row]))
+}
