@@ -1,4 +1,4 @@
-import { migrationsOf } from '../config/migrations.ts'
+import { migrationsOf } from '../config/config.ts'
 import { HttpError } from '../platform/http/http.ts'
 import { isUpToDate } from '../platform/postgres/migrate.ts'
 import type { Database } from '../platform/postgres/postgres.ts'
@@ -6,7 +6,7 @@ import type { SourceReads } from '../receiver/accounts/source-reads.ts'
 import type { GenerationKey } from '../receiver/domain/keys.ts'
 import { countUntracked } from '../receiver/queries/trouble.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
-import { providerReadsOf, withReceiver, type WithReceiver } from './processing.ts'
+import { providerReadsOf, type WithReceiver, withReceiver } from './processing.ts'
 import { defineCommand, printable, printTable, UsageError } from './usage.ts'
 
 export const command = defineCommand({

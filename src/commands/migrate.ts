@@ -1,5 +1,4 @@
-import { programs } from '../config/config.ts'
-import { migrationsOf } from '../config/migrations.ts'
+import { migrationsOf, programs } from '../config/config.ts'
 import { untilReachable } from '../platform/postgres/await-postgres.ts'
 import { migrate } from '../platform/postgres/migrate.ts'
 import { withDatabase } from './database.ts'

@@ -1,4 +1,4 @@
-import { ConfigError } from '../config/config-error.ts'
+import { ConfigError } from '../config/config.ts'
 import { failureWords } from '../platform/postgres/words.ts'
 import { version } from '../platform/release.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'

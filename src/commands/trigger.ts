@@ -4,11 +4,80 @@ import { readProviderSecretKey, readSome } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
 import { describeFailure } from '../platform/outward/answers.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
+import { falWebhookOf, predictionOf } from '../provider/webhooks/shapes.ts'
 import type { Keys } from '../receiver/domain/keys.ts'
 import { readSources } from '../receiver/settings.ts'
+import { falKeyOf, signFalWebhook } from '../wire/fal-signature.ts'
 import { sign } from '../wire/signature.ts'
-import { notificationOf, senders, type Sender } from './trigger-kinds.ts'
+import { signStandardWebhook } from '../wire/standard-webhooks.ts'
 import { defineCommand, printable, UsageError } from './usage.ts'
+
+type Ending = 'ok' | 'error'
+
+/** The values that a signature needs. `secret` is the signing secret of the key, or PROVIDER_SECRET_KEY for fal. */
+type Signing = { id: string; jobId: string; account: string; secret: string; timestampSeconds: number }
+
+/** How an API sends the end of a job. */
+type Sender = {
+  body: (jobId: string, ending: Ending) => object
+  /** Undefined where webhooks are not signed. */
+  headers: ((body: Buffer, signing: Signing) => Record<string, string>) | undefined
+  /** Makes a job's id from a uuid, for an API whose ids have another form. */
+  jobIdOf?: (uuid: string) => string
+}
+
+const [link, image] = ['https://media.example/sample.mp4', 'https://media.example/sample.png']
+const message = 'sample failure'
+const output = { images: [{ url: image, width: 64, height: 64 }] }
+const error = { code: 'GENERATION_FAILED', message }
+const ends = (jobId: string, ending: Ending) =>
+  ending === 'ok'
+    ? { request_id: jobId, status: 'COMPLETED' as const, model: 'sample-image', output }
+    : { request_id: jobId, status: 'FAILED' as const, model: 'sample-image', error }
+
+const ok = (output: object, model: string) => ({ status: 'OK', payload: { model, output, cost: 4 } })
+
+/** The body of a notification of the generation queue API (spec, Events). */
+export function notificationOf(jobId: string, ending: Ending): object {
+  return ending === 'ok'
+    ? { request_id: jobId, ...ok({ images: [{ url: image }] }, 'sample-image') }
+    : { request_id: jobId, status: 'ERROR', error }
+}
+
+const standard: Sender['headers'] = (body, signing) => signStandardWebhook(body, signing)
+
+export const senders: Readonly<Record<string, Sender>> = {
+  fal: {
+    body: (jobId, ending) => falWebhookOf(ends(jobId, ending)),
+    headers: (body, { jobId: requestId, account: userId, secret, timestampSeconds }) =>
+      signFalWebhook(body, { key: falKeyOf(Buffer.from(secret, 'base64')), requestId, userId, timestampSeconds }),
+  },
+  gemini: {
+    // There is no event for a failure.
+    body: (id) => ({ type: 'video.generated', version: 'v1', data: { id, file_name: 'files/sample' } }),
+    headers: standard,
+    jobIdOf: (uuid) => `models/sample/operations/${uuid}`,
+  },
+  luma: {
+    body: (id, ending) =>
+      ending === 'ok'
+        ? { id, state: 'completed', model: 'ray-2', assets: { video: link } }
+        : { id, state: 'failed', model: 'ray-2', failure_reason: message },
+    headers: undefined,
+  },
+  'openrouter-video': {
+    body: (id, ending) => {
+      const status = ending === 'ok' ? 'completed' : 'failed'
+      return { type: `video.generation.${status}`, data: { id, status, ...(ending === 'error' && { error: message }) } }
+    },
+    headers: (body, { id, secret, timestampSeconds }) => ({
+      'x-openrouter-idempotency-key': id,
+      'x-openrouter-signature': sign(body, secret, timestampSeconds, ','),
+    }),
+  },
+  replicate: { body: (jobId, ending) => predictionOf(ends(jobId, ending)), headers: standard },
+  'standard-webhooks': { body: notificationOf, headers: standard },
+}
 
 /** A way to send a webhook: once and with the expected answer 200, unless it says otherwise. */
 type Sample = {
@@ -21,14 +90,12 @@ type Sample = {
   expected?: number
 }
 
-const ok = (output: object, model: string) => ({ status: 'OK', payload: { model, output, cost: 4 } })
-
 const samples: Readonly<Record<string, Sample>> = {
   ok: {},
   error: {},
   // A webhook contains only the first picture of several. The receiver fetches the rest.
-  'multi-image': { body: ok({ images: [{ url: 'https://media.example/sample.png' }] }, 'sample-image-set') },
-  video: { body: ok({ video: { url: 'https://media.example/sample.mp4' } }, 'sample-video') },
+  'multi-image': { body: ok({ images: [{ url: image }] }, 'sample-image-set') },
+  video: { body: ok({ video: { url: link } }, 'sample-video') },
   audio: { body: ok({ audio: { url: 'https://media.example/sample.mp3' } }, 'sample-audio') },
   duplicate: { times: 2 },
   'bad-signature': { isForged: true, expected: 401 },

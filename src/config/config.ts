@@ -2,19 +2,21 @@ import {
   isGiven,
   logLevel,
   postgresUrl,
-  settingsReader,
-  withSetting,
   type ProcessEnvironment,
+  type SettingProblem,
+  settingsReader,
   type SettingsReader,
+  withSetting,
 } from '../platform/settings.ts'
+import { migrations as provider } from '../provider/domain/migrations.ts'
 import {
+  type ProviderSettings,
   readCatalogSettings,
   readProviderSettings,
   secretKeySchema,
-  type ProviderSettings,
 } from '../provider/settings.ts'
+import { migrations as receiver } from '../receiver/domain/migrations.ts'
 import { readReceiverSettings, type ReceiverSettings } from '../receiver/settings.ts'
-import { ConfigError } from './config-error.ts'
 import { misspeltSettings } from './misspelt.ts'
 
 export const programs = ['receiver', 'provider'] as const
@@ -104,3 +106,17 @@ export function readProviderSecretKey(env: ProcessEnvironment, fallback: string 
   const given = isGiven(env, 'PROVIDER_SECRET_KEY') ? env : withSetting(env, 'PROVIDER_SECRET_KEY', fallback)
   return readSome(given, (reader) => reader.required('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.alloc(0)))
 }
+
+/** Lists every invalid setting at once. The process ends with exit code 78 (EX_CONFIG). */
+export class ConfigError extends Error {
+  override name = 'ConfigError'
+  code = 'config' as const
+  constructor(problems: readonly SettingProblem[]) {
+    super(['invalid settings:', ...problems.map(({ name, message }) => `  ${name} ${message}`)].join('\n'))
+  }
+}
+
+export const migrationsOf = { receiver, provider } as const satisfies Record<
+  Program,
+  { schema: string; folder: string }
+>

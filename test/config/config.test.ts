@@ -3,9 +3,9 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { ConfigError } from '../../src/config/config-error.ts'
 import {
   type Config,
+  ConfigError,
   isProduction,
   type LocalDefaults,
   needsEmbeddedPostgres,

@@ -30,32 +30,24 @@ export type CreatedKey = NonNullable<Awaited<ReturnType<typeof insertKey>>>
 
 /** Creates a key, and its account if there is none yet. Returns undefined if the API key or the id exists. */
 export async function insertKey({ db, secretKey }: { db: Database; secretKey: Buffer }, wanted: NewKey) {
-  const key = {
-    id: wanted.id ?? randomUUID(),
-    account: wanted.account,
-    name: wanted.name,
-    environment: wanted.environment,
-    scopes: [...(wanted.scopes ?? scopes)],
-    api_key: wanted.apiKey ?? prefixes[wanted.environment] + randomBytes(32).toString('base64url'),
-    signing_secret: wanted.signingSecret ?? `whsec_${randomBytes(32).toString('base64')}`,
-  }
-  await openAccount(db, key.account)
+  const { account, name, environment } = wanted
+  const own = { id: wanted.id ?? randomUUID(), account, name, environment, scopes: [...(wanted.scopes ?? scopes)] }
+  const api_key = wanted.apiKey ?? prefixes[environment] + randomBytes(32).toString('base64url')
+  const signing_secret = wanted.signingSecret ?? `whsec_${randomBytes(32).toString('base64')}`
+  await openAccount(db, account)
   const rows = await db
     .insert(apiKeys)
     .values({
-      id: key.id,
-      account_id: key.account,
-      name: key.name,
-      environment: key.environment,
-      scopes: key.scopes,
-      key_hash: sha256(key.api_key),
-      key_hint: key.api_key.slice(-4),
-      signing_secret: seal(key.signing_secret, secretKey),
+      ...own,
+      account_id: account,
+      key_hash: sha256(api_key),
+      key_hint: api_key.slice(-4),
+      signing_secret: seal(signing_secret, secretKey),
       created_at: sql`now()`,
     })
     .onConflictDoNothing()
     .returning({ id: apiKeys.id })
-  return rows.length > 0 ? key : undefined
+  return rows.length > 0 ? { ...own, api_key, signing_secret } : undefined
 }
 
 /** A key that the first start on a laptop creates and later starts reuse. */

@@ -58,16 +58,10 @@ export function takeCalls(wanted: SQL, limit: number, now: SQL): SQL {
           else array[more.granted] || kept.calls end,
         kept.used + more.granted, more.granted
       from (
-        select w.at_ms[cardinality(w.at_ms)] > ${at} - ${windowMs}::int and w.at_ms[1] < ${at} + ${windowMs}::int as whole
-      ) state cross join lateral (
-        -- The usual case: no call has become older than the window, so the row is kept.
-        select w.at_ms, w.calls, w.used where state.whole
-        union all
         -- Drops old calls, and calls a window or more in the future: a clock set back blocks for two windows at most.
-        select array_agg(c.at_ms), array_agg(c.n), coalesce(sum(c.n), 0)::int
+        select array_agg(c.at_ms) as at_ms, array_agg(c.n) as calls, coalesce(sum(c.n), 0)::int as used
         from unnest(w.at_ms, w.calls) as c (at_ms, n)
-        where not state.whole and c.at_ms > ${at} - ${windowMs}::int and c.at_ms < ${at} + ${windowMs}::int
-        having not state.whole
+        where c.at_ms > ${at} - ${windowMs}::int and c.at_ms < ${at} + ${windowMs}::int
       ) kept cross join lateral (select least(excluded.granted, greatest(${limit}::int - kept.used, 0)) as granted) more
     )
     returning w.id, w.granted, json_build_object(

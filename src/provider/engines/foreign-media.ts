@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
 import { decode, type Decoding, type Ffmpeg, findFfmpeg, maxPixels, readerOf, words } from '../../platform/ffmpeg.ts'
+import type { FrameSize } from './brief.ts'
 import { EngineError, placeOf, type Reference } from './engine.ts'
-import type { FrameSize } from './frame-size.ts'
 import { bytesPerFrame, sampleRate } from './music.ts'
 import { undecodable } from './reference-picture.ts'
 

@@ -1,6 +1,6 @@
 import sharp, { type Sharp } from 'sharp'
+import type { FrameSize } from './brief.ts'
 import { EngineError, placeOf, type Reference } from './engine.ts'
-import type { FrameSize } from './frame-size.ts'
 
 /** Most pictures are decoded row by row, so memory does not grow with this. A larger picture is taken for an attack. */
 const maxPixels = 60_000_000

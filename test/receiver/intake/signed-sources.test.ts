@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { senders } from '../../../src/commands/trigger-kinds.ts'
+import { senders } from '../../../src/commands/trigger.ts'
 import { withSources } from '../../../src/receiver/sources/keys.ts'
 import { falKeyOf, falKeySetOf } from '../../../src/wire/fal-signature.ts'
 import type { TestDatabase } from '../../support/database.ts'

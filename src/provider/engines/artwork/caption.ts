@@ -1,4 +1,4 @@
-import type { FrameSize } from '../frame-size.ts'
+import type { FrameSize } from '../brief.ts'
 
 /** The text on a picture: the prompt, and a small line below it. */
 export type Caption = { prompt: string; credit: string }

@@ -1,4 +1,4 @@
-import type { FrameSize } from '../frame-size.ts'
+import type { FrameSize } from '../brief.ts'
 import { createRandom, type Random } from '../random.ts'
 import { type Caption, drawCaption } from './caption.ts'
 
