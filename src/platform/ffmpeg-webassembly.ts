@@ -4,8 +4,7 @@ import path from 'node:path'
 
 /**
  * Runs the WebAssembly build of ffmpeg like the program. The first argument is the package's module, the others are
- * ffmpeg's. Offers the descriptors from 3 on as `/dev/fd/3` and so on, and writes to stdout. ffmpeg can access nothing
- * else of the machine.
+ * ffmpeg's. Offers descriptor 3 as `/dev/fd/3`, and writes to stdout. ffmpeg can access nothing else of the machine.
  */
 
 type Stream = { node: Node; position: number }
@@ -35,7 +34,8 @@ const core = await createCore({ wasmBinary: fs.readFileSync(path.join(path.dirna
 core.setLogger(({ type, message }) => {
   if (type === 'stderr') writeAll(2, Buffer.from(`${message}\n`))
 })
-offerInputs(core.FS)
+// Without an input, ffmpeg only prints its version.
+if (args.includes('file:/dev/fd/3')) offerInput(core.FS)
 const stdout = core.FS.getStream(1)
 if (stdout === null) throw new Error('the package offers no stdout')
 stdout.stream_ops = {
@@ -44,18 +44,14 @@ stdout.stream_ops = {
 }
 process.exitCode = core.exec(...args)
 
-/** Offers each input as a file that is read on demand, so that no copy is held in memory. */
-function offerInputs(files: FileSystem): void {
+/** Offers the input as a file that is read on demand, so that no copy is held in memory. */
+function offerInput(files: FileSystem): void {
   files.mkdir('/dev/fd')
-  for (const [, descriptor = ''] of args.join('\n').matchAll(/^file:\/dev\/fd\/(\d+)$/gm)) {
-    const { size } = fs.fstatSync(Number(descriptor))
-    const node = files.create(`/dev/fd/${descriptor}`, 0o444)
-    Object.defineProperty(node, 'usedBytes', { value: size })
-    node.stream_ops = {
-      ...node.stream_ops,
-      read: (_stream, into, offset, length, position) =>
-        fs.readSync(Number(descriptor), into, offset, length, position),
-    }
+  const node = files.create('/dev/fd/3', 0o444)
+  Object.defineProperty(node, 'usedBytes', { value: fs.fstatSync(3).size })
+  node.stream_ops = {
+    ...node.stream_ops,
+    read: (_stream, into, offset, length, position) => fs.readSync(3, into, offset, length, position),
   }
 }
 

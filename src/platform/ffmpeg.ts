@@ -4,7 +4,7 @@ import fs, { type FileHandle } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import os from 'node:os'
 import path from 'node:path'
-import { runContained, type ContainedEnd, type ContainedRun, type Limits } from './contained-process.ts'
+import { runContained, type ContainedEnd, type ContainedRun } from './contained-process.ts'
 
 /** An ffmpeg for foreign files: a program of this machine, or the WebAssembly build of an npm package, run by Node. */
 export type Ffmpeg = { kind: 'program' | 'webassembly'; path: string; version: string }
@@ -45,15 +45,14 @@ export const maxPixels = 40_000_000
 const usual = { cpuSeconds: 30, wallSeconds: 120 }
 
 export type Decoding = {
-  /** Regular files, each with the demuxer that its content requires. */
-  inputs: readonly { path: string; reader: Reader }[]
+  /** A regular file, and the demuxer that its content requires. */
+  path: string
+  reader: Reader
   /** Options of the output, including its format: `-f rawvideo`. The output is a pipe. */
   args: readonly string[]
   /** Receives the output in order. ffmpeg waits while this is pending. */
   write: (chunk: Buffer) => void | Promise<void>
   maxOutputBytes: number
-  /** Limit of one frame. A larger frame fails. */
-  maxPixels?: number
   wallSeconds?: number
   cpuSeconds?: number
   signal: AbortSignal
@@ -62,51 +61,39 @@ export type Decoding = {
 export type Decoded = { kind: 'done'; bytes: number } | { kind: 'failed'; why: string }
 
 /**
- * Decodes foreign files within the bounds of `runContained`. A file that exceeds a limit is `failed`, like a broken
+ * Decodes a foreign file within the bounds of `runContained`. A file that exceeds a limit is `failed`, like a broken
  * one, and its output so far is useless. Throws the reason of `signal`, what `write` throws, and errors of opening the
- * inputs.
+ * file.
  */
-export async function decode(ffmpeg: Ffmpeg, decoding: Decoding): Promise<Decoded> {
-  const handles: FileHandle[] = []
+export async function decode(
+  ffmpeg: Ffmpeg,
+  { path: file, reader, args, signal, ...decoding }: Decoding,
+): Promise<Decoded> {
+  const { maxOutputBytes: outputBytes, cpuSeconds = usual.cpuSeconds, wallSeconds = usual.wallSeconds } = decoding
   let bytes = 0
   const write = (chunk: Buffer) => {
     bytes += chunk.length
     return decoding.write(chunk)
   }
+  const handle = await openFor(ffmpeg, file)
   try {
-    for (const input of decoding.inputs) handles.push(await openFor(ffmpeg, input.path))
-    const limits: Limits = {
-      memoryBytes: memoryBytes[ffmpeg.kind],
-      cpuSeconds: decoding.cpuSeconds ?? usual.cpuSeconds,
-      wallSeconds: decoding.wallSeconds ?? usual.wallSeconds,
-      outputBytes: decoding.maxOutputBytes,
-    }
-    const descriptors = handles.map(({ fd }) => fd)
-    const end = await runFfmpeg(ffmpeg, {
-      args: argumentsOf(decoding),
-      descriptors,
-      limits,
-      write,
-      signal: decoding.signal,
-    })
+    const limits = { memoryBytes: memoryBytes[ffmpeg.kind], cpuSeconds, wallSeconds, outputBytes }
+    const run = { args: argumentsOf(reader, args), descriptors: [handle.fd], limits, write, signal }
+    const end = await runFfmpeg(ffmpeg, run)
     if (end.kind !== 'ended') return { kind: 'failed', why: end.why }
     if (end.code === 0) return { kind: 'done', bytes }
-    return {
-      kind: 'failed',
-      why: end.code === null ? 'killed by the system' : end.stderr.trim() || `exit code ${end.code}`,
-    }
+    const why = end.code === null ? 'killed by the system' : end.stderr.trim() || `exit code ${end.code}`
+    return { kind: 'failed', why }
   } finally {
-    for (const handle of handles) await handle.close()
+    await handle.close()
   }
 }
 
-function argumentsOf({ inputs, args, maxPixels: pixels = maxPixels }: Decoding): string[] {
-  const flags = words('-hide_banner -nostdin -loglevel error -filter_threads 1 -filter_complex_threads 1')
-  const bounds = `-threads 1 -max_pixels ${pixels} -max_streams 16 -codec_whitelist ${decoders}`
-  const opened = inputs.flatMap(({ reader }, index) =>
-    words(`${bounds} -protocol_whitelist file -format_whitelist ${reader} -f ${reader} -i file:/dev/fd/${3 + index}`),
-  )
-  return [...flags, ...opened, ...args, ...words('-threads 1 pipe:1')]
+function argumentsOf(reader: Reader, args: readonly string[]): string[] {
+  const flags = '-hide_banner -nostdin -loglevel error -filter_threads 1 -filter_complex_threads 1'
+  const bounds = `-threads 1 -max_pixels ${maxPixels} -max_streams 16 -codec_whitelist ${decoders}`
+  const input = `-protocol_whitelist file -format_whitelist ${reader} -f ${reader} -i file:/dev/fd/3`
+  return [...words(`${flags} ${bounds} ${input}`), ...args, ...words('-threads 1 pipe:1')]
 }
 
 /** Splits options without spaces in them. */

@@ -19,7 +19,7 @@ export type MediaReader = ReturnType<typeof createMediaReader>
 export function createMediaReader(ffmpegPath: string | undefined) {
   let found: Ffmpeg | undefined
 
-  const read = async (reference: Reference, decoding: Omit<Decoding, 'inputs'>): Promise<number> => {
+  const read = async (reference: Reference, decoding: Omit<Decoding, 'path' | 'reader'>): Promise<number> => {
     found ??= await findFfmpeg(ffmpegPath, decoding.signal)
     if (found === undefined)
       throw new EngineError(
@@ -27,7 +27,7 @@ export function createMediaReader(ffmpegPath: string | undefined) {
       )
     const reader = readerOf(reference.contentType)
     if (reader === undefined) throw undecodable(reference, new Error(`no reader for ${reference.contentType}`))
-    const end = await decode(found, { ...decoding, inputs: [{ path: reference.path, reader }] })
+    const end = await decode(found, { ...decoding, path: reference.path, reader })
     if (end.kind === 'failed') throw undecodable(reference, new Error(end.why))
     if (end.bytes === 0) throw undecodable(reference, new Error('it is empty'))
     return end.bytes

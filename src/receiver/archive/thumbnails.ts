@@ -49,12 +49,12 @@ async function ofVideo(
   const chunks: Buffer[] = []
   try {
     const decoded = await decode(ffmpeg, {
-      inputs: [{ path, reader }],
+      path,
+      reader,
       // PPM is the size as text and the pixels, so that no image decoder reads output shaped by a foreign file.
       args: ['-map', '0:v:0', '-frames:v', '1', '-vf', scale, '-c:v', 'ppm', '-f', 'image2pipe'],
       write: (chunk) => void chunks.push(chunk),
       maxOutputBytes: 3 * edgePixels * edgePixels + 32,
-      maxPixels,
       cpuSeconds: 20,
       wallSeconds: 60,
       signal,

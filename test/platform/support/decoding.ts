@@ -33,8 +33,15 @@ export function describeDecoding(name: string, ffmpeg: Ffmpeg | undefined): void
       await fs.writeFile(file, bytes, { mode: 0o600 })
       const chunks: Buffer[] = []
       const write = (chunk: Buffer) => void chunks.push(chunk)
-      const inputs = [{ path: file, reader: 'mov' as const }]
-      const end = await decode(ffmpeg!, { inputs, args, write, maxOutputBytes: 1_000_000, signal: never, ...decoding })
+      const input = { path: file, reader: 'mov' as const }
+      const end = await decode(ffmpeg!, {
+        ...input,
+        args,
+        write,
+        maxOutputBytes: 1_000_000,
+        signal: never,
+        ...decoding,
+      })
       return { end, output: Buffer.concat(chunks) }
     }
 
