@@ -83,7 +83,7 @@ function openShared(options: PartsOptions, traces: Traces | undefined) {
   })
   const lifetime = createLifetime()
   const keySets = createKeySets({ fetch, clock, logger, cut: lifetime.cut.signal })
-  const registry = createRegistry({ processDefaults: true })
+  const registry = createRegistry()
   const { fetchRatePerMinute, stuckAfterSeconds } = settings
   const metrics = createReceiverMetrics({ registry, db, time, fetchRatePerMinute, stuckAfterSeconds, logger })
   // Each role listens to its name once it has started. An earlier wake does nothing.
