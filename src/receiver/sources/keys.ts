@@ -61,16 +61,15 @@ const sourceSchema = z
       .string()
       .regex(/^[a-z0-9][a-z0-9-]{0,62}$/, 'must be 1 to 63 lower-case letters, digits and hyphens, no hyphen first')
       .refine((name) => name !== defaultSourceName, `must not be ${defaultSourceName}`),
-    kind: z.enum(Object.keys(kinds)),
+    kind: z.enum(Object.keys(kinds)).transform((name) => kinds[name]!),
     keys: keysSchema,
     api_url: apiUrlSchema.optional(),
     account: z.string().min(1).max(255).optional(),
     key_set_url: apiUrlSchema.optional(),
   })
-  .transform(({ api_url, key_set_url, kind: kindName, ...source }) => {
-    const kind = kindNamed(kindName)
-    const { apiUrl, keySet } = kind
-    return { ...source, kind, apiUrl: api_url ?? apiUrl, keySetUrl: key_set_url ?? keySet?.url }
+  .transform(({ api_url, key_set_url, ...source }) => {
+    const { apiUrl, keySet } = source.kind
+    return { ...source, apiUrl: api_url ?? apiUrl, keySetUrl: key_set_url ?? keySet?.url }
   })
   .superRefine(({ keys, kind, apiUrl, keySetUrl, account }, context) => {
     const { keySet } = kind
@@ -85,12 +84,6 @@ const sourceSchema = z
 const sourcesSchema = z
   .array(sourceSchema)
   .refine((sources) => !hasRepeated(sources), 'contains two sources of the same name')
-
-function kindNamed(name: string): SourceKind {
-  const kind = kinds[name]
-  if (kind === undefined) throw new Error(`${name} is no kind of source`)
-  return kind
-}
 
 const shapeOfKeys = 'an array of keys, [{"name", "api_key", "signing_secret", "retired"?}]'
 const shapeOfSources = 'an array of sources, [{"name", "kind", "keys": […]}]'

@@ -86,7 +86,8 @@ function readTexts(
     } else if ('url' in value && typeof value.url === 'string') {
       add(value.url, fileSchema.parse(value), named)
     } else {
-      for (const [name, inner] of Object.entries(value)) read(inner, kindNamed(name) ?? named, depth + 1)
+      for (const [name, inner] of Object.entries(value))
+        read(inner, asKind(kindPattern.exec(name)?.[1]) ?? named, depth + 1)
     }
   }
   read(output, undefined, 0)
@@ -117,10 +118,6 @@ export function outputOf(media: readonly MediaItem[]): Record<string, unknown> {
 /** A link of HTTP that the columns can hold. A data URI is no link. */
 function isLink(text: string): boolean {
   return /^https?:\/\//i.test(text) && urlSchema.safeParse(text).success && URL.canParse(text)
-}
-
-function kindNamed(name: string): Kind | undefined {
-  return asKind(kindPattern.exec(name)?.[1])
 }
 
 function kindOfName(url: string): Kind | undefined {
