@@ -87,7 +87,9 @@ export function createPool({
     },
   }
   const client = postgres(address.url, options)
-  leaveText(client)
+  const asItIs = (value: unknown) => value
+  for (const type of dates) client.options.parsers[type] = asItIs
+  for (const type of [...dates, ...json]) client.options.serializers[type] = asItIs
   return {
     db: Object.assign(databaseOver(client), { $client: client }),
     client,
@@ -164,9 +166,3 @@ type Unsafe = (
 /** Dates and times, alone and in arrays, and JSON. drizzle's columns convert them, but the driver parses JSON. */
 const dates = [1184, 1082, 1083, 1114, 1182, 1185, 1115, 1231]
 const json = [114, 3802]
-
-function leaveText({ options }: postgres.Sql): void {
-  const asItIs = (value: unknown) => value
-  for (const type of dates) options.parsers[type] = asItIs
-  for (const type of [...dates, ...json]) options.serializers[type] = asItIs
-}

@@ -48,7 +48,14 @@ function v1(deps: ApiDeps, as: AsCaller): Router {
 
   // Any answer may be an error in the caller's language.
   router.use((_req, res, next) => next(void res.vary('Accept-Language')))
-  router.use((req, res, next) => (isDecodable(req.path) ? next() : nothing(req, res, next)))
+  router.use((req, res, next) => {
+    try {
+      decodeURIComponent(req.path)
+    } catch {
+      return nothing(req, res, next)
+    }
+    return next()
+  })
   router.get('/models', as(listModels(deps))).all('/models', only('GET', 'HEAD'))
   router.post('/models/:model/estimate', as(estimate(deps))).all('/models/:model/estimate', only('POST'))
   router.post('/models/:model', as(createGeneration(deps), 'generate'))
@@ -136,13 +143,4 @@ function lookupOf(req: Request) {
   const requestId = param(req, 'id')
   if (requestId === '') throw unknownRequest(requestId)
   return { requestId, withLogs: req.query['logs'] === '1' }
-}
-
-function isDecodable(path: string): boolean {
-  try {
-    decodeURIComponent(path)
-    return true
-  } catch {
-    return false
-  }
 }

@@ -80,7 +80,15 @@ export function showList<W extends Query, Row>(app: Express, show: Show, list: L
     const own = filtersIn(req, schema)
     const fields = [{ name: 'account', label: 'Account' }, ...list.fields()]
     const filters = { ...own, account }
-    const { rows, older, none } = q ? await findBy(q, list) : await readPage({ ...own, account, before }, list)
+    const id = requestIdSchema.safeParse(q)
+    const search = async () => ({ rows: id.success ? await list.find(id.data) : [], older: undefined })
+    const { rows, older } = q ? await search() : await list.read({ ...own, account, before })
+    const none =
+      q && !id.success
+        ? `${q} is not a whole ${ids}. Each is a UUID.`
+        : older
+          ? 'No match among the rows that were searched. Follow Older to continue the search.'
+          : list.nothing
     const page = html`<h1>${heading}</h1>
       <form class="filters" method="get" action="${path}">
         <div class="fields">${fields.map((field) => control(field, filters))}<button>Show</button></div>
@@ -93,18 +101,6 @@ export function showList<W extends Query, Row>(app: Express, show: Show, list: L
       </section>`
     show(req, res, heading, page)
   })
-}
-
-async function findBy<W extends Query, Row>(q: string, { ids, nothing, find }: List<W, Row>) {
-  const id = requestIdSchema.safeParse(q)
-  const none = id.success ? nothing : `${q} is not a whole ${ids}. Each is a UUID.`
-  return { rows: id.success ? await find(id.data) : [], older: undefined, none }
-}
-
-async function readPage<W extends Query, Row>(wanted: W & Place, { nothing, read }: List<W, Row>) {
-  const { rows, older } = await read(wanted)
-  const none = older ? 'No match among the rows that were searched. Follow Older to continue the search.' : nothing
-  return { rows, older, none }
 }
 
 /** Links to the next page of a list and back to the first, with the same filters. */

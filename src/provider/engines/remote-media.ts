@@ -35,7 +35,10 @@ export async function storeRemoteMedia(
   if (type === 'image') {
     const images = []
     for (const [at, output] of outputs.entries()) {
-      const { bytes, format, width, height } = await pictureOf(await fetchBytes(output))
+      const fetched = await fetchBytes(output)
+      const { bytes, format, width, height } = await receivePicture(fetched).catch((error: unknown) => {
+        throw error instanceof EngineError ? unusable(error) : error
+      })
       images.push({ url: await storeMedia(job, `image-${at}`, format, bytes), width, height })
     }
     return { images }
@@ -50,14 +53,6 @@ export async function storeRemoteMedia(
     throw unusable('it gave no width, height and duration of its video')
   }
   return { video: { url: await storeClip('video', job, await fetchBytes(first)), width, height, duration } }
-}
-
-async function pictureOf(bytes: Buffer): Promise<ReceivedPicture> {
-  try {
-    return await receivePicture(bytes)
-  } catch (error) {
-    throw error instanceof EngineError ? unusable(error) : error
-  }
 }
 
 async function storeClip(type: 'video' | 'audio', job: EngineJob, bytes: Buffer): Promise<string> {

@@ -18,16 +18,11 @@ export type ReferenceRules = {
 /** The links of an input, in order. */
 export function referencesIn(input: Input): ReferenceLink[] {
   return Object.entries(input).flatMap(([field, value]) => {
-    const kind = kindOf(field)
+    const kind = (['image', 'video', 'audio'] as const).find((one) => field === `${one}_url` || field === `${one}_urls`)
     if (kind === undefined) return []
     const links = Array.isArray(value) ? value : [value]
     return links.map((link, position) => ({ field, position, kind, link: String(link) }))
   })
-}
-
-function kindOf(field: string): Reference['kind'] | undefined {
-  const [, kind] = /^(image|video|audio)_urls?$/.exec(field) ?? []
-  return kind === 'image' || kind === 'video' || kind === 'audio' ? kind : undefined
 }
 
 export type ReferencePlace =
