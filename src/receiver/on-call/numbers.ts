@@ -12,8 +12,14 @@ import { listGiveUps, type GiveUp, readRefusals, type Refusals } from '../querie
 import { readKeys, type KeysOptions } from '../queries/keys.ts'
 import { readReconciler, type ReconcilerOptions } from '../queries/reconciler.ts'
 import { readRecent, type Recent } from '../queries/stats.ts'
-import { readContradictions, readFailingSources, readForeignMedia, readWebhooksSeen } from '../queries/trouble.ts'
-import { countWaitingSubmits, readStuckSubmits } from '../submitting/generations.ts'
+import {
+  readContradictions,
+  readFailingSources,
+  readForeignMedia,
+  readStuckSubmits,
+  readWebhooksSeen,
+} from '../queries/trouble.ts'
+import { countWaitingSubmits } from '../submitting/generations.ts'
 import { readRefusedSubmits } from '../submitting/refusals.ts'
 
 export type ProblemsOptions = ReconcilerOptions &

@@ -4,11 +4,13 @@ import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { callBudgets } from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
+import { maxCounted } from '../domain/limits.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { issues } from '../domain/on-call-schema.ts'
 import { maxIdsInAddress } from '../domain/problem.ts'
 import * as schema from '../domain/schema.ts'
 import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
+import { notCalled } from '../submitting/generations.ts'
 import { d, r, q } from './aliases.ts'
 import { mayBeTheProviders } from './give-ups.ts'
 import { iso, isoAlways, newestFirst, withIso } from './page.ts'
@@ -67,6 +69,43 @@ export async function readFailingSources(
       const failing_since = before !== null && before < seen ? before : seen
       return { source_name: source, failing_since, failed, detail }
     })
+}
+
+/**
+ * The submits to one source that were tried and have waited for longer than a minute, for a reason that is not a limit
+ * of their key. `sourceName` is null for the default source: see storedName().
+ */
+export type StuckSubmits = { sourceName: string | null; submits: number; oldestAt: string; error: string }
+
+/**
+ * Reads the stuck submits of each source, with their most frequent error. A source that has accepted a submit since the
+ * newest of them came is back, or refuses only some: it is left out.
+ */
+export async function readStuckSubmits(tx: Executor, now: Date): Promise<StuckSubmits[]> {
+  const aMinuteAgo = sql`${now.toISOString()}::timestamptz - interval '1 minute'`
+  const rows = await tx.execute<{ source_name: string | null; submits: number; oldest_at: string; error: string }>(sql`
+    with waiting as materialized (
+      select g.source_name, g.created_at, g.last_error from mediadock.generations g
+      where g.state = 'pending' and g.next_attempt_at is not null
+        -- A key that is limited or refused is a problem of its own.
+        and g.last_error <> 'rate_limited' and not g.last_error like any(array[${notCalled + '%'}, '401 %'])
+      limit ${maxCounted}
+    ),
+    accepted as materialized (
+      select source_name, max(tracked_at) as at from (
+        select ${r.source_name}, ${r.tracked_at}, ${r.idempotency_key} from mediadock.requests r
+        order by ${newestFirst({ at: r.tracked_at, id: r.request_id })} limit 1000
+      ) as newest where idempotency_key is not null group by source_name
+    )
+    select w.source_name, (count(*) filter (where w.created_at < ${aMinuteAgo}))::int as submits,
+      min(w.created_at) as oldest_at, mode() within group (order by left(w.last_error, 200)) as error
+    from waiting w left join accepted a on a.source_name is not distinct from w.source_name
+    group by w.source_name
+    having min(w.created_at) < ${aMinuteAgo} and coalesce(max(w.created_at) > max(a.at), true)
+    order by w.source_name nulls first`)
+  return rows.map(({ source_name: sourceName, oldest_at, ...others }) => {
+    return { ...others, sourceName, oldestAt: isoAlways(oldest_at) }
+  })
 }
 
 /** For lost webhooks, younger results prove nothing, since their webhooks may still come. Older ones do not count. */

@@ -150,30 +150,6 @@ export async function countWaitingSubmits(tx: Executor): Promise<number> {
 /** The beginning of the `last_error` of an attempt that was not made, because its key had no call. */
 export const notCalled = 'not called: '
 
-/**
- * The submits to one source that were tried and have waited for longer than a minute, for a reason that is not a limit
- * of their key. `sourceName` is null for the default source: see storedName().
- */
-export type StuckSubmits = { sourceName: string | null; submits: number; oldestAt: string; error: string }
-
-/** Reads the stuck submits by source, counted up to `maxCounted` in all, with the most frequent error of each. */
-export async function readStuckSubmits(tx: Executor, now: Date): Promise<StuckSubmits[]> {
-  const at = sql`${now.toISOString()}::timestamptz`
-  // A key that is limited or refused is a problem of its own.
-  const rows = await tx.execute<{ source_name: string | null; submits: number; oldest_at: string; error: string }>(sql`
-    select source_name, count(*)::int as submits, min(created_at) as oldest_at,
-      mode() within group (order by left(last_error, 200)) as error
-    from (
-      select g.source_name, g.created_at, g.last_error from mediadock.generations g
-      where g.state = 'pending' and g.next_attempt_at is not null and g.created_at < ${later(at, -60)}
-        and g.last_error <> 'rate_limited' and not g.last_error like any(array[${notCalled + '%'}, '401 %'])
-      limit ${maxCounted}
-    ) as stuck group by source_name order by source_name nulls first`)
-  return rows.map(({ source_name: sourceName, oldest_at, ...others }) => {
-    return { ...others, sourceName, oldestAt: new Date(oldest_at).toISOString() }
-  })
-}
-
 /** True if the provider may have accepted an earlier attempt. */
 export function isInDoubt({ in_doubt_from, attempts }: Generation): boolean {
   return in_doubt_from !== null && in_doubt_from < attempts
