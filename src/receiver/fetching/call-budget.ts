@@ -65,12 +65,12 @@ type BudgetRow = {
  * Takes one call with a key, if it has one left. The budget is one row per key, shared by all replicas, and a strict
  * bound over any 60 s. secondsUntilFree() states how submitting and completing share it.
  *
- * Keys whose account is known share a limit besides (accounts/accounts.ts). It is not strict: calls that several keys take at
- * the same moment do not see each other, which the default leaves room for.
+ * Keys whose account is known share a limit besides (accounts/accounts.ts). It is not strict: calls that several keys
+ * take at the same moment do not see each other, which the default leaves room for.
  *
  * The row counts, for each second of the last minute and the newest first, the calls, the submits and the trial calls
  * among them, and the calls that either side was refused. A key that the source refused gets one call at a time. One
- * statement ages the counts, decides, and stores the new ones.
+ * statement ages the counts, decides, and stores the new ones, in this order.
  */
 export async function takeCall(db: Database, wanted: WantedCall): Promise<Grant> {
   const { keyName, purpose, now } = wanted
@@ -86,6 +86,33 @@ export async function takeCall(db: Database, wanted: WantedCall): Promise<Grant>
     on conflict (key_name) do update
     set (slots, submit_slots, trial_slots, missed_slots, missed_submit_slots, slots_until, granted,
         blocked_until, blocked_reason) = (
+      with shifted as (
+        -- A time a little before the newest slot counts into that. A time long before it, after a clock was set back,
+        -- begins a new minute with the calls of the old one.
+        select case when ${second} < b.slots_until - ${slots} then ${second}
+            else greatest(b.slots_until, ${second}) end as until,
+          greatest(least(${second} - b.slots_until, ${slots}), 0)::int as shift
+      ),
+      minute as (
+        select until, ${aged('b.slots')} as calls, ${aged('b.submit_slots')} as submits,
+          ${aged('b.trial_slots')} as trials, ${aged('b.missed_slots')} as missed,
+          ${aged('b.missed_submit_slots')} as missed_submits
+        from shifted
+      ),
+      counted as (
+        select *, coalesce(b.blocked_until > ${now}, false) as blocked,
+          (select sum(n) from unnest(calls) n)
+            + (select coalesce(sum(s.n), 0) from mediadock.call_budgets o
+              cross join unnest(o.slots) with ordinality as s (n, i)
+              where o.account_id = b.account_id and o.key_name <> b.key_name
+                and o.slots_until - (s.i - 1) > until - ${slots}) as of_account
+        from minute
+      ),
+      decided as (
+        select *, not blocked and ${secondsUntilFree(wanted, 'calls, submits, trials, missed, missed_submits')} = 0
+            and (b.account_id is null or of_account < b.account_limit) as granted
+        from counted
+      )
       select ${counting('calls', sql`granted`)},
         ${counting('submits', sql`granted and ${isSubmit}`)},
         ${counting('trials', sql`granted and ${isTrial}`)},
@@ -94,30 +121,7 @@ export async function takeCall(db: Database, wanted: WantedCall): Promise<Grant>
         until, granted,
         case when granted and b.refusals > 0 then ${later(now, probeSeconds)} else b.blocked_until end,
         case when granted and b.refusals > 0 then 'unauthorized' else b.blocked_reason end
-      from (
-        select *, not blocked and ${secondsUntilFree(wanted, 'calls, submits, trials, missed, missed_submits')} = 0
-            and (b.account_id is null or of_account < b.account_limit) as granted
-        from (
-          select *, coalesce(b.blocked_until > ${now}, false) as blocked,
-            (select sum(n) from unnest(calls) n)
-              + (select coalesce(sum(s.n), 0) from mediadock.call_budgets o
-                cross join unnest(o.slots) with ordinality as s (n, i)
-                where o.account_id = b.account_id and o.key_name <> b.key_name
-                  and o.slots_until - (s.i - 1) > until - ${slots}) as of_account
-          from (
-            select until, ${aged('b.slots')} as calls, ${aged('b.submit_slots')} as submits,
-              ${aged('b.trial_slots')} as trials, ${aged('b.missed_slots')} as missed,
-              ${aged('b.missed_submit_slots')} as missed_submits
-            from (
-              -- A time a little before the newest slot counts into that. A time long before it, after a clock was set
-              -- back, begins a new minute with the calls of the old one.
-              select case when ${second} < b.slots_until - ${slots} then ${second}
-                  else greatest(b.slots_until, ${second}) end as until,
-                greatest(least(${second} - b.slots_until, ${slots}), 0)::int as shift
-            ) as shifted
-          ) as minute
-        ) as counted
-      ) as decided)
+      from decided)
     returning granted, refusals, failing_since, blocked_reason,
       extract(epoch from blocked_until - ${now})::float8 as blocked_seconds,
       case when not granted then (

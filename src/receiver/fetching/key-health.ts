@@ -44,7 +44,7 @@ export async function noteAnswer(
   const keyName = key.name
   // Counted from the answer, since a call may take up to 10 s.
   const now = time()
-  if (effect === 'refused') await restRefusedKey(db, { keyName, health, now })
+  if (effect === 'refused') await blockRefusedKey(db, { keyName, health, now })
   else if (effect === 'accepted' && (health.failing || health.refusals > 0))
     await noteRecovered(db, { keyName, keyNames: keyNamesOf(keys(), key.source), now })
   const block = pauseAfter(outcome, rate)
@@ -70,7 +70,7 @@ function pauseAfter({ kind, retryAfterSeconds }: CallOutcome, rate: RateAnswer |
  * Blocks a key that the source refused (401, 403): for 5 s, doubled with each refusal up to 300 s. Of concurrent
  * calls only the first refusal counts: the one that finds the key as it was when its call was granted.
  */
-export async function restRefusedKey(
+export async function blockRefusedKey(
   db: Database,
   { keyName, health, now }: { keyName: string; health: KeyHealth; now: SQL },
 ): Promise<void> {

@@ -13,22 +13,22 @@ export type SourceBreaker = ReturnType<typeof createSourceBreaker>
  */
 export function createSourceBreaker() {
   let failures = 0
-  let restsUntil = new Date(0)
+  let pausedUntil = new Date(0)
   let probe: object | undefined
   return {
     /** Calls in a row that got no usable answer, such as a timeout or a 500. */
     failures: () => failures,
-    /** Returns the right to one call, whose holder notes its end or drops it; undefined while the source rests. */
+    /** Returns the right to one call, whose holder notes its end or drops it; undefined while calls pause. */
     enter: (now: Date) => {
       const isDown = failures >= failuresToOpen
       // Bounded, so that a clock that is set back does not prolong the pause.
-      const leftMs = restsUntil.getTime() - now.getTime()
+      const leftMs = pausedUntil.getTime() - now.getTime()
       if (isDown && (probe !== undefined || (leftMs > 0 && leftMs <= pauseMs * 1.2))) return undefined
       const pass = {
         note: (reached: boolean, at: Date): void => {
           pass.drop()
           failures = reached ? 0 : failures + 1
-          if (failures >= failuresToOpen) restsUntil = new Date(at.getTime() + pauseMs * (0.8 + Math.random() * 0.4))
+          if (failures >= failuresToOpen) pausedUntil = new Date(at.getTime() + pauseMs * (0.8 + Math.random() * 0.4))
         },
         drop: (): void => {
           if (probe === pass) probe = undefined

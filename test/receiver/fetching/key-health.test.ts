@@ -3,7 +3,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
-import { noteRecovered, restRefusedKey, type KeyHealth } from '../../../src/receiver/fetching/key-health.ts'
+import { noteRecovered, blockRefusedKey, type KeyHealth } from '../../../src/receiver/fetching/key-health.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 
 const start = Date.parse('2026-03-01T12:00:00Z')
@@ -27,7 +27,7 @@ describe.each(usualServers)('a key that is refused (%s)', (server) => {
       sql,
       take,
       granted,
-      refuse: (health: KeyHealth, seconds: number) => restRefusedKey(db, { keyName, health, now: now(seconds) }),
+      refuse: (health: KeyHealth, seconds: number) => blockRefusedKey(db, { keyName, health, now: now(seconds) }),
       recover: (seconds: number) => noteRecovered(db, { keyName, keyNames: [keyName], now: now(seconds) }),
     }
   }

@@ -16,7 +16,7 @@ function afterFailures(failures: number) {
 
 function passOf(breaker: SourceBreaker, now: Date) {
   const pass = breaker.enter(now)
-  if (!pass) throw new Error(`the source rests at ${now.toISOString()}`)
+  if (!pass) throw new Error(`calls pause at ${now.toISOString()}`)
   return pass
 }
 
