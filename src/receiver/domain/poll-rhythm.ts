@@ -25,14 +25,13 @@ const jitterFrom = { running: 0.8, others: 0.5 }
 type EndedPoll = { polls: number; seconds_since_tracked: number }
 
 /**
- * SQL: when the request (the row `r`) is polled next.
+ * SQL: when the request (the row `r`) is polled next, with jitter. poll-endings.ts lists the rhythm of each ending.
  *
- * - A running request, or one whose poll got no usable answer (`unreachable`): by the time since it was tracked.
- * - A landed result that is incomplete: after 2 s, 4 s and so on, up to 5 min.
- * - A request that the provider does not know, or a result that cannot be read or stored: with growing pauses, up to
- *   an hour.
+ *   rhythm     a request that has not landed           a landed request
+ *   steady     after a fifth of its age, 5 s to 5 min  after 2 s, doubled with each poll up to 5 min
+ *   slowing    after 30 s, doubled up to an hour       after 2 s, doubled up to an hour
  *
- * A landed result is polled after at most twice the time since it landed, however many times it was polled before.
+ * A landed request is polled after at most twice the time since it landed, however many times it was polled before.
  */
 export function nextPollAfter(poll: EndedPoll, rhythm: Rhythm, now: SQL): SQL {
   const { polls, seconds_since_tracked: secondsSinceTracked } = poll

@@ -6,9 +6,11 @@ import type { Keys } from '../domain/keys.ts'
 
 /*
  * Finds requests whose polls are due, as SQL for the claims of poll-claims.ts. Gauges and pages count with the same
- * conditions. Each request waits in the poll queue of its key. Keys have separate budgets, so a key without calls delays
- * no other key. One queue, named `''`, is for requests without a key name and for those of unknown keys, because anyone
- * can invent key names.
+ * conditions.
+ *
+ * Each request waits in the poll queue of its key. Keys have separate budgets, so a key without calls delays no other
+ * key. One queue, named `''`, is for requests without a key name and for those of unknown keys, because anyone can
+ * invent key names.
  *
  *   duePolls()          due requests of known keys, and extra polls: for the poller and for runs of the reconciler
  *   duePollsOfRuns()    for runs of the reconciler alone: overdue requests without a time, and those of unknown keys
@@ -101,10 +103,18 @@ export type Finding = Wanted & {
 }
 
 /**
- * SQL for WITH: `due`, requests whose next poll is due, whose outage is over, or that wait for an extra poll: round-robin
- * by key. Within a key, requests that callers wait for come first, then ended requests that are still polled, then the
- * longest due, and extra polls come last. So requests that no key knows do not delay the completion of results. Each
- * queue is read by an index, so the cost does not depend on the number of due requests.
+ * SQL for WITH: `due`, requests whose polls are due, round-robin by key. Within a key they come by rank, then the
+ * longest due first:
+ *
+ *   rank  part        requests                                                 index
+ *   0     awaited     due, and a caller of this process waits for the result   the primary key
+ *   1     ended       due, and ended: their results are completed first        requests_incomplete
+ *   2     scheduled   due                                                      requests_by_key
+ *   2     held_up     held up by an outage that is over                        requests_held_up
+ *   3     extra       their extra poll is due                                  requests_doubted
+ *
+ * So requests that no key knows do not delay the completion of results. Each part is read by an index, so the cost does
+ * not depend on the number of due requests.
  */
 export function duePolls({ now, keys, awaited, only, limit, resting, restingExtra = new Set() }: Finding): SQL {
   const names = keys.all.map(({ name }) => name)
@@ -191,8 +201,8 @@ export function duePollsOfRuns({ now, keys, stuckAfterSeconds, only, limit, rest
 export type RestingQueues = ReturnType<typeof createRestingQueues>
 
 /**
- * Keeps the poll queues whose key has no call left, for `ms` each, so that claims leave them out. Extra polls have fewer
- * calls than the others, so a queue rests apart for them.
+ * Keeps the poll queues whose key has no call left, for `ms` each, so that claims leave them out. Extra polls have
+ * fewer calls than the others, so a queue rests apart for them.
  */
 export function createRestingQueues({ clock, keys }: { clock: () => Date; keys: () => Keys }, ms: number) {
   const [scheduled, extra] = [createTimedSet(clock, ms), createTimedSet(clock, ms)]
