@@ -58,18 +58,19 @@ export function keysToTry(keys: Keys, facts: KeyFacts, standIn: string | undefin
     same_environment: ofOthers,
     other_environment: ofOthers,
   }
-  const usable = keys.all.filter((key) => isUsable(key) && storedName(key.source) === sourceName)
-  const own = usable.filter((key) => stepOf(key) === 'named' || stepOf(key) === 'stand_in')
-  const others = usable.filter((key) => !own.includes(key))
-  const tried = [...own, ...othersOfPoll(others, pollNumber)]
-  return steps.flatMap((step) =>
-    tried.filter((key) => stepOf(key) === step).map((key) => ({ key, step, purpose: purposes[step] })),
+  const usable = keys.all
+    .filter((key) => isUsable(key) && storedName(key.source) === sourceName)
+    .map((key) => ({ key, step: stepOf(key), purpose: purposes[stepOf(key)] }))
+  const isOwn = ({ step }: KeyToTry) => step === 'named' || step === 'stand_in'
+  const others = usable.filter((one) => !isOwn(one))
+  return [...usable.filter(isOwn), ...othersOfPoll(others, pollNumber)].toSorted(
+    (one, other) => steps.indexOf(one.step) - steps.indexOf(other.step),
   )
 }
 
 const othersPerPoll = 3
 
-function othersOfPoll(others: readonly GenerationKey[], pollNumber: number): readonly GenerationKey[] {
+function othersOfPoll(others: readonly KeyToTry[], pollNumber: number): readonly KeyToTry[] {
   if (others.length <= othersPerPoll) return others
   const start = (pollNumber * othersPerPoll) % others.length
   return [...others.slice(start), ...others.slice(0, start)].slice(0, othersPerPoll)
