@@ -1,5 +1,7 @@
+import type { Request } from 'express'
 import { z } from 'zod'
 import { actorOf } from '../../platform/pages/access.ts'
+import type { Detail } from '../../platform/pages/audit.ts'
 import { problemSchema } from '../domain/problem.ts'
 import { muteIssue } from '../on-call/issues.ts'
 import { readProblems } from '../on-call/problems.ts'
@@ -89,7 +91,7 @@ const issueIdSchema = z.object({ id: z.string().regex(/^\d{1,15}$/) })
 
 /** The calls that list and mute issues. */
 export function issueOperations(deps: ReceiverDeps): Operation[] {
-  const { db, clock, time } = deps
+  const { db, clock } = deps
   const list = filtered('/issues', {
     operationId: 'listIssues',
     summary: 'Open and closed issues, newest first',
@@ -107,19 +109,28 @@ export function issueOperations(deps: ReceiverDeps): Operation[] {
     answers: { 200: { description: 'When the mute ends', schema: mutedSchema } },
     errors: ['not_found'],
     answer: async (req, res) => {
-      const parsed = issueIdSchema.safeParse(req.params)
-      if (!parsed.success) throw unknown(req)
-      const id = Number(parsed.data.id)
       const { minutes } = await readBody(req, res, muteSchema)
-      const muted = await auditedCall(deps, req, {
-        action: 'mute_issue',
-        target: parsed.data.id,
-        detailOf: (done) => done && { cause: done.cause, minutes },
-        work: () => muteIssue(db, { id, now: time(), seconds: minutes * 60, by: actorOf(req) }),
-      })
-      if (!muted) throw unknown(req)
-      res.json({ id, muted_until: iso(muted.muted_until) })
+      res.json(await auditedMute(deps, req, { seconds: minutes * 60, detail: { minutes } }))
     },
   }
   return [list, mute]
+}
+
+/** Mutes the issue of the path and records it in the audit log. An unknown issue is a 404. */
+export async function auditedMute(
+  deps: ReceiverDeps,
+  req: Request,
+  { seconds, detail }: { seconds: number; detail: Detail },
+): Promise<z.infer<typeof mutedSchema>> {
+  const parsed = issueIdSchema.safeParse(req.params)
+  if (!parsed.success) throw unknown(req)
+  const id = Number(parsed.data.id)
+  const muted = await auditedCall(deps, req, {
+    action: 'mute_issue',
+    target: parsed.data.id,
+    detailOf: (done) => done && { cause: done.cause, ...detail },
+    work: () => muteIssue(deps.db, { id, now: deps.time(), seconds, by: actorOf(req) }),
+  })
+  if (!muted) throw unknown(req)
+  return { id, muted_until: iso(muted.muted_until) }
 }

@@ -1,3 +1,4 @@
+import type { Request } from 'express'
 import { z } from 'zod'
 import { DeadlineError, withDeadline } from '../../platform/deadline.ts'
 import { readingOptions, readNow } from '../on-call/reading.ts'
@@ -24,7 +25,7 @@ const startedRunSchema = z
 
 /** The calls that show the reconciler and start a run, and the figures of the first page. */
 export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
-  const { db, background } = deps
+  const { db } = deps
   const show = shown('/reconciler', {
     operationId: 'showReconciler',
     summary: 'The state of the reconciler, and its backlog',
@@ -51,11 +52,7 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
       202: { description: 'It is still running, and will appear in the list of runs', schema: startedRunSchema },
     },
     answer: async (req, res) => {
-      const ended = auditedCall(deps, req, {
-        action: 'reconcile_run',
-        detailOf: ({ run: counts }) => counts,
-        work: background.reconcileNow,
-      })
+      const ended = auditedRun(deps, req)
       // The run continues after this wait. The log and the audit record its later failure.
       const first = await withDeadline(ended, 20_000, 'a run').catch((error: unknown) => {
         if (error instanceof DeadlineError) return undefined
@@ -79,4 +76,10 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
     },
   })
   return [show, runs, run, stats]
+}
+
+/** Starts a run of the reconciler and records it in the audit log. */
+export function auditedRun(deps: ReceiverDeps, req: Request) {
+  const work = deps.background.reconcileNow
+  return auditedCall(deps, req, { action: 'reconcile_run', detailOf: ({ run }) => run, work })
 }

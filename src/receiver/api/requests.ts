@@ -1,3 +1,4 @@
+import type { Request as HttpRequest } from 'express'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import { invalidBody } from '../../platform/http/json-body.ts'
@@ -15,7 +16,7 @@ import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { requestListSchema } from '../queries/filters.ts'
 import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
-import { findRequest, listRequests, requestSchema } from '../queries/requests.ts'
+import { findRequest, listRequests, requestSchema, type Request } from '../queries/requests.ts'
 import { runOf } from '../reconciling/reconciler.ts'
 import { joinTracked, requeueParked, requeueParkedOf, type TrackedBy } from '../submitting/tracking.ts'
 import { exampleValues } from './examples.ts'
@@ -136,13 +137,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       const id = uuidParam(req, 'id')
       const before = await find(id)
       if (!before) throw unknown(req)
-      const outcome = await auditedCall(deps, req, {
-        action: 'cancel',
-        target: id,
-        detailOf: (result) => ({ outcome: result }),
-        work: () => deps.cancel(before),
-      })
-      await background.reconcileOne(id)
+      const outcome = await auditedCancel(deps, req, before)
       res.status(202).json({ outcome, request: await find(id) })
     },
   }
@@ -151,6 +146,15 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
 
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
+
+/** Asks the source to cancel the job, polls the request at once, and records it in the audit log. */
+export async function auditedCancel(deps: ReceiverDeps, req: HttpRequest, request: Request) {
+  const work = () => deps.cancel(request)
+  const detailOf = (outcome: string) => ({ outcome })
+  const outcome = await auditedCall(deps, req, { action: 'cancel', target: request.id, detailOf, work })
+  await deps.background.reconcileOne(request.id)
+  return outcome
+}
 
 const text = z.string().min(1).max(255)
 

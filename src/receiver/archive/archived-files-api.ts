@@ -36,10 +36,10 @@ export function archivedFiles({ settings: { mediaArchive }, db, logger, signal }
     const store = await open()
     const file = /^[0-9a-f]{64}$/.test(sha256) ? await findArchivedFile(db, sha256) : undefined
     if (file === undefined || (isThumbnail && !file.has_thumbnail)) throw notThere('the archive has no such file')
-    res.set(headersOf(file, isThumbnail))
-    if (isKnown(req, res)) return void res.status(304).end()
+    const headers = headersOf(file, isThumbnail)
+    if (isKnown(req, headers.ETag)) return void res.set(headers).status(304).end()
     const stop = AbortSignal.any([signal, gone(res)])
-    await bounded(() => sendFile(store, { file, isThumbnail }, { req, res, stop }))
+    await bounded(() => sendFile(store, { file, isThumbnail, headers }, { req, res, stop }))
   }
 
   const answer = (isThumbnail: boolean) => async (req: Request, res: Response) => {
@@ -48,19 +48,10 @@ export function archivedFiles({ settings: { mediaArchive }, db, logger, signal }
     } catch (error) {
       // The connection is cut, so that the client notices from Content-Length that the file is incomplete.
       if (res.headersSent) return void res.destroy()
-      // Headers of the file must not be cached with the error.
-      for (const name of ['Cache-Control', 'ETag', 'Content-Type', 'Content-Length', 'Accept-Ranges', 'Content-Range'])
-        res.removeHeader(name)
       if (!(error instanceof StoreError)) throw error
       logger.error({ err: error }, 'a file of the archive could not be read')
-      throw new HttpError(
-        503,
-        'archive_unavailable',
-        'the archive cannot be read: try again after Retry-After seconds',
-        {
-          headers: { 'retry-after': '5' },
-        },
-      )
+      const message = 'the archive cannot be read: try again after Retry-After seconds'
+      throw new HttpError(503, 'archive_unavailable', message, { headers: { 'retry-after': '5' } })
     }
   }
   router.get('/media/:sha256', answer(false)).all('/media/:sha256', methodNotAllowed('GET', 'HEAD'))
@@ -68,20 +59,22 @@ export function archivedFiles({ settings: { mediaArchive }, db, logger, signal }
   return router
 }
 
-type Sending = { req: Request; res: Response; stop: AbortSignal }
+type Headers = ReturnType<typeof headersOf>
 
 async function sendFile(
   store: ArchiveStore,
-  { file, isThumbnail }: { file: FoundFile; isThumbnail: boolean },
-  { req, res, stop }: Sending,
+  { file, isThumbnail, headers }: { file: FoundFile; isThumbnail: boolean; headers: Headers },
+  { req, res, stop }: { req: Request; res: Response; stop: AbortSignal },
 ): Promise<void> {
   const { sha256, content_type: contentType, bytes } = file
-  const range = isThumbnail ? undefined : rangeOf(req, res, bytes)
+  const range = isThumbnail ? undefined : rangeOf(req, headers.ETag, bytes)
   const found = await store.read(isThumbnail ? { thumbnailOf: sha256 } : { sha256, contentType }, stop, range)
   if (found === undefined || (!isThumbnail && found.bytes !== bytes)) {
     found?.stream.destroy()
     throw notThere(`the ${isThumbnail ? 'thumbnail' : 'file'} is not in the archive of MEDIA_ARCHIVE`)
   }
+  // Not before, so that no error is cached with the headers of the file.
+  res.set(headers)
   if (range !== undefined) res.status(206).set('Content-Range', `bytes ${range.start}-${range.end}/${bytes}`)
   res.set('Content-Length', String(range === undefined ? found.bytes : range.end - range.start + 1))
   return give(req, res, found.stream)
@@ -98,9 +91,9 @@ async function give(req: Request, res: Response, stream: Readable): Promise<void
 }
 
 /** Returns the range to send; undefined for the whole file. Throws HttpError 416. */
-function rangeOf(req: Request, res: Response, bytes: number): ByteRange | undefined {
+function rangeOf(req: Request, tag: string, bytes: number): ByteRange | undefined {
   const condition = req.headers['if-range']
-  if (condition !== undefined && condition !== res.getHeader('ETag')) return undefined
+  if (condition !== undefined && condition !== tag) return undefined
   const ranges = req.range(bytes)
   if (ranges === -1)
     throw new HttpError(416, 'range_not_satisfiable', 'the range lies outside the file', {
@@ -111,12 +104,12 @@ function rangeOf(req: Request, res: Response, bytes: number): ByteRange | undefi
 }
 
 /** Returns true if the client has the file. Not req.fresh: fetch() adds no-cache, which counts against it. */
-function isKnown(req: Request, res: Response): boolean {
+function isKnown(req: Request, known: string): boolean {
   const tags = req.headers['if-none-match']?.split(',').map((tag) => tag.trim().replace(/^W\//, '')) ?? []
-  return tags.includes('*') || tags.includes(String(res.getHeader('ETag')))
+  return tags.includes('*') || tags.includes(known)
 }
 
-function headersOf({ sha256, content_type }: FoundFile, isThumbnail: boolean): Record<string, string> {
+function headersOf({ sha256, content_type }: FoundFile, isThumbnail: boolean) {
   return {
     'Content-Type': isThumbnail ? 'image/webp' : content_type,
     ETag: `"${sha256}${isThumbnail ? '-thumbnail' : ''}"`,

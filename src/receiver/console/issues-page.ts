@@ -1,7 +1,6 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
-import { actorOf } from '../../platform/pages/access.ts'
 import { fieldsOf, readForm } from '../../platform/pages/form.ts'
 import {
   type Markup,
@@ -13,9 +12,8 @@ import {
   type Row,
   type Tone,
 } from '../../platform/pages/parts.ts'
-import { auditedCall, unknown } from '../api/operation.ts'
+import { auditedMute } from '../api/on-call.ts'
 import { namedItems, defaultPageItems } from '../domain/page-limits.ts'
-import { muteIssue } from '../on-call/issues.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { issueListSchema, listIssues, type Issue } from '../queries/issues.ts'
@@ -27,7 +25,6 @@ import type { ConsoleDeps } from './parts/shell.ts'
 
 const path = '/issues'
 const muteHours = [1, 4, 12] as const
-const idSchema = z.string().regex(/^\d{1,15}$/, 'must be the number of an issue')
 const hoursSchema = z.object({ hours: z.enum(['0', '1', '4', '12'], 'must be 0, 1, 4 or 12') })
 
 /** The open and the past issues, with their start, size and duration. */
@@ -60,17 +57,8 @@ export function issuesRoutes(console: ConsoleDeps): Router {
       })
     })
     .post('/issues/:id/mute', readForm, async (req, res) => {
-      const id = idSchema.safeParse(req.params['id'])
-      if (!id.success) throw unknown(req)
       const hours = Number(parseFilters(hoursSchema, fieldsOf(req)).hours)
-      const muted = await auditedCall(console, req, {
-        action: 'mute_issue',
-        target: id.data,
-        detailOf: (done) => done && { cause: done.cause, hours },
-        work: () =>
-          muteIssue(db, { id: Number(id.data), now: console.time(), seconds: hours * 3600, by: actorOf(req) }),
-      })
-      if (!muted) throw unknown(req)
+      await auditedMute(console, req, { seconds: hours * 3600, detail: { hours } })
       res.redirect(303, path)
     })
 }

@@ -2,7 +2,7 @@ import { Router } from 'express'
 import { html } from 'hono/html'
 import { withDeadline } from '../../platform/deadline.ts'
 import { type Markup, action, moment, table, time, type Cells } from '../../platform/pages/parts.ts'
-import { auditedCall } from '../api/operation.ts'
+import { auditedRun } from '../api/reconciler.ts'
 import { defaultSourceName } from '../domain/source.ts'
 import { countOverdue } from '../gauges/overdue.ts'
 import { readingOptions } from '../on-call/reading.ts'
@@ -21,7 +21,7 @@ const about = 'Polls the provider for results that no webhook brought, and compl
 const shownRuns = 60
 
 export function reconcilerRoutes(console: ConsoleDeps): Router {
-  const { db, background, settings } = console
+  const { db, settings } = console
   const router = Router()
   router.get(path, async (_req, res) => {
     const options = await readingOptions(console)
@@ -40,13 +40,8 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
     sendConsolePage(console, res, { title: 'Reconciler', about, body })
   })
   router.post('/reconciler/run', async (req, res) => {
-    const ended = auditedCall(console, req, {
-      action: 'reconcile_run',
-      detailOf: ({ run }) => run,
-      work: background.reconcileNow,
-    })
     // The browser waits 3 s for the end of the run, which continues. Its row and the log record why a run failed.
-    await withDeadline(ended, 3000, 'a run').catch(() => {})
+    await withDeadline(auditedRun(console, req), 3000, 'a run').catch(() => {})
     res.redirect(303, path)
   })
   return router

@@ -40,7 +40,7 @@ import {
   type Page,
   type Place,
 } from './page.ts'
-import { type AnyId, arrivalFound, arrivalMeasured, isAmong, isOfTheNewest } from './search.ts'
+import { type AnyId, arrivalFound, arrivalMeasured, isAmong, isOfTheNewest, placesWhere } from './search.ts'
 
 export const arrivalSchema = z
   .object({
@@ -147,12 +147,8 @@ function outcomeIs(outcome: ArrivalEntry['outcome']): SQL | undefined {
  */
 function isOfRequest(requestId: string): SQL {
   const its = sql`select ${deliveries.id} from ${deliveries} where ${deliveries.request_id} = ${requestId}`
-  // offset 0 hides the order from the planner, which would otherwise scan the whole log by time.
-  return isAmong(sql`
-    (select ${arrivals.arrived_at}, ${arrivals.id} from ${arrivals}
-      where ${arrivals.delivery_id} = any(array(${its})) offset 0)
-    union (select ${arrivals.arrived_at}, ${arrivals.id} from ${arrivals}
-      where ${arrivals.outcome} = 'unavailable' and ${arrivals.request_id} = ${requestId} offset 0)`)
+  return isAmong(sql`${placesWhere(sql`${arrivals.delivery_id} = any(array(${its}))`)}
+    union ${placesWhere(sql`${arrivals.outcome} = 'unavailable' and ${arrivals.request_id} = ${requestId}`)}`)
 }
 
 /**
@@ -161,15 +157,10 @@ function isOfRequest(requestId: string): SQL {
  */
 async function isOfSeldomKey(tx: Executor, key_name: string, until: string | undefined): Promise<SQL | undefined> {
   const ids = await idsOfSeldomKey(tx, key_name, until)
-  if (!ids) return undefined
-  const [places] = await tx.execute<{ times: string[] | null; ids: string[] | null }>(sql`
-    select array_agg(arrived_at::text) as times, array_agg(id::text) as ids from (
-      (select ${arrivals.arrived_at}, ${arrivals.id} from ${arrivals}
-        where ${arrivals.delivery_id} = any(${sql.param(ids)}::uuid[]) offset 0)
-      union all (select ${arrivals.arrived_at}, ${arrivals.id} from ${arrivals}
-        where ${arrivals.outcome} = 'unavailable' and ${arrivals.key_name} = ${key_name} offset 0)) as p`)
-  return sql`${a.arrived_at} = any(${sql.param(places?.times ?? [])}::text[]::timestamptz[])
-    and ${a.id} = any(${sql.param(places?.ids ?? [])}::bigint[])`
+  return given(ids, (known) =>
+    isAmong(sql`${placesWhere(sql`${arrivals.delivery_id} = any(${sql.param(known)}::uuid[])`)}
+    union ${placesWhere(sql`${arrivals.outcome} = 'unavailable' and ${arrivals.key_name} = ${key_name}`)}`),
+  )
 }
 
 /** SQL condition by the id range of a webhook id. Arrivals refused before their body was read have no delivery id. */

@@ -35,22 +35,28 @@ export function deliveryFound(text: string): SQL {
 export function arrivalFound(text: string): SQL {
   const { first, last } = deliveryIdRange(text)
   const ids = sql`select ${deliveries.id} from ${deliveries}`
-  // offset 0 hides the order from the planner, which would otherwise scan the whole log by time.
-  const placesWhere = (condition: SQL) => sql`
-    (select * from (select ${arrivals.arrived_at}, ${arrivals.id} from ${arrivals} where ${condition} offset 0) a
-      order by arrived_at desc limit ${foundRows})`
+  const newestWhere = (condition: SQL) =>
+    sql`(select * from ${placesWhere(condition)} a order by arrived_at desc limit ${foundRows})`
   const branches = [
-    placesWhere(
+    newestWhere(
       sql`${arrivals.delivery_id} between ${first}::uuid and ${last}::uuid and ${arrivals.webhook_id} = ${text}`,
     ),
     ...uuidRange(text).flatMap((range) => [
-      placesWhere(sql`${arrivals.delivery_id} ${range}`),
-      placesWhere(
+      newestWhere(sql`${arrivals.delivery_id} ${range}`),
+      newestWhere(
         sql`${arrivals.delivery_id} = any(array(${ids} where ${deliveries.request_id} ${range} limit ${foundRows}))`,
       ),
     ]),
   ]
   return isAmong(sql.join(branches, sql` union `))
+}
+
+/**
+ * SQL: the places of arrivals in the log. `offset 0` hides the order from the planner, which would otherwise scan the
+ * whole log by time.
+ */
+export function placesWhere(condition: SQL): SQL {
+  return sql`(select ${arrivals.arrived_at}, ${arrivals.id} from ${arrivals} where ${condition} offset 0)`
 }
 
 type Measured = Range & Pick<ArrivalFilters, 'min_ack_ms' | 'min_skew_seconds'>

@@ -1,4 +1,4 @@
-import type { Request } from 'express'
+import type { Request, Response } from 'express'
 import { z } from 'zod'
 import { actorOf } from '../../platform/pages/access.ts'
 import type { AuditDeps } from '../../platform/pages/audit.ts'
@@ -15,6 +15,8 @@ import {
   subscriptionNameSchema,
   type ActName,
   type FeedPlace,
+  type NewSubscription,
+  type SubscriptionTest,
 } from './acts.ts'
 import { listSubscriptions, subscriptionSchema } from './list-subscriptions.ts'
 
@@ -52,7 +54,7 @@ const acts: Readonly<Record<ActName, Act>> = {
 
 /** The calls for subscriptions, that is services to which the feed is posted. */
 export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
-  const { db, settings } = deps
+  const { db } = deps
   const list = whole('/subscriptions', {
     operationId: 'listSubscriptions',
     summary: 'All subscriptions, with position and backlog',
@@ -76,9 +78,7 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
     answers: { 201: { description: 'Added', schema: addedSchema } },
     errors: ['name_taken', 'too_many_subscriptions', 'position_expired'],
     answer: async (req, res) => {
-      const wanted = await readBody(req, res, newSubscriptionSchema)
-      const work = () => addSubscription(db, wanted, settings)
-      res.status(201).json(await auditedAct(deps, req, { word: 'add', name: wanted.name, work }))
+      res.status(201).json(await auditedAdd(deps, req, await readBody(req, res, newSubscriptionSchema)))
     },
   }
   return [
@@ -105,11 +105,8 @@ function act(deps: ReceiverDeps, word: ActName): Operation {
     answers: { 200: { description: 'Done', schema } },
     errors: ['not_found', ...(isResume ? (['position_expired'] as const) : [])],
     answer: async (req, res) => {
-      const name = nameIn(req)
       const { from } = await readBody(req, res, body)
-      const options = { actor: actorOf(req), from, now: deps.clock(), signal: gone(res) }
-      const work = async () => subscriptionActs[word](deps, name, options)
-      res.json({ name, ...(await auditedAct<object>(deps, req, { word, name, work })) })
+      res.json({ name: nameIn(req), ...(await auditedAct(deps, { req, res, word, from })) })
     },
   }
 }
@@ -121,8 +118,24 @@ export function nameIn(req: Request): string {
   return name.data
 }
 
-/** Does an act and records it in the audit log. An unknown subscription is a 404. */
-export async function auditedAct<T extends object>(
+type Done = { position: number } | { secret: string } | SubscriptionTest
+type Acting = { req: Request; res: Response; word: ActName; from?: FeedPlace | undefined }
+
+/** Does an act on the subscription of the path. */
+export function auditedAct(deps: ReceiverDeps, { req, res, word, from }: Acting): Promise<Done> {
+  const name = nameIn(req)
+  const options = { actor: actorOf(req), from, now: deps.clock(), signal: gone(res) }
+  return audited<Done>(deps, req, { word, name, work: () => subscriptionActs[word](deps, name, options) })
+}
+
+/** Adds a subscription. */
+export function auditedAdd(deps: ReceiverDeps, req: Request, wanted: NewSubscription) {
+  const work = () => addSubscription(deps.db, wanted, deps.settings)
+  return audited(deps, req, { word: 'add', name: wanted.name, work })
+}
+
+/** Does the work and records it in the audit log. An unknown subscription is a 404. */
+async function audited<T extends object>(
   deps: AuditDeps,
   req: Request,
   { word, name: target, work }: { word: string; name: string; work: () => Promise<T | undefined> },

@@ -1,7 +1,6 @@
 import { Router, type Request, type Response } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
-import { actorOf } from '../../platform/pages/access.ts'
 import { fieldsOf, readForm } from '../../platform/pages/form.ts'
 import {
   type Markup,
@@ -13,7 +12,7 @@ import {
   type Row,
   type Tone,
 } from '../../platform/pages/parts.ts'
-import { gone, unknown } from '../api/operation.ts'
+import { unknown } from '../api/operation.ts'
 import { card, notice, problem, badge, duration, foreign, number, textOf } from '../console/parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../console/parts/shell.ts'
 import { feedStatusNames } from '../domain/feed-schema.ts'
@@ -21,9 +20,9 @@ import { maxCounted } from '../domain/limits.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 import { count } from '../on-call/figures.ts'
 import { digits, parseFilters, feedFilterQuery, toFeedFilter } from '../queries/filters.ts'
-import { addSubscription, isAct, newSubscriptionSchema, subscriptionActs, type SubscriptionTest } from './acts.ts'
+import { isAct, newSubscriptionSchema, type SubscriptionTest } from './acts.ts'
 import { listSubscriptions, type Subscription } from './list-subscriptions.ts'
-import { auditedAct, nameIn } from './subscriptions-api.ts'
+import { auditedAct, auditedAdd, nameIn } from './subscriptions-api.ts'
 
 const path = '/subscriptions'
 const resumeSchema = z.object({ from: z.enum(['oldest', 'newest']).optional() })
@@ -31,7 +30,7 @@ const addSchema = z.object({ ...feedFilterQuery, retry_hours: digits(4, 'must be
 
 /** The console's page of subscriptions, with their actions. */
 export function subscriptionsRoutes(console: ConsoleDeps): Router {
-  const { db, settings, clock } = console
+  const { db, clock } = console
   const show = async (res: Response, above: Markup | '' = '') => {
     const now = clock()
     const about = 'Each change of a result is posted to these services: signed, and in order for each request.'
@@ -58,8 +57,7 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       const { name, url, from, ...fields } = fieldsOf(req)
       const { retry_hours, ...filter } = parseFilters(addSchema, fields)
       const wanted = parseFilters(newSubscriptionSchema, { name, url, from, retry_hours, filter: toFeedFilter(filter) })
-      const work = () => addSubscription(db, wanted, settings)
-      await show(res, secretShown(await auditedAct(console, req, { word: 'add', name: wanted.name, work })))
+      await show(res, secretShown(await auditedAdd(console, req, wanted)))
     })
     .get('/subscriptions/:name/roll', (req, res) =>
       ask(req, res, ({ name }) => ({
@@ -86,16 +84,12 @@ export function subscriptionsRoutes(console: ConsoleDeps): Router {
       const { act } = req.params
       if (!isAct(act)) throw unknown(req)
       const { from } = parseFilters(resumeSchema, fieldsOf(req))
-      const options = { actor: actorOf(req), from, now: clock(), signal: gone(res) }
-      const work = () => subscriptionActs[act](console, name, options)
-      const done = await auditedAct<Done>(console, req, { word: act, name, work })
+      const done = await auditedAct(console, { req, res, word: act, from })
       if ('secret' in done) return show(res, secretShown({ name, ...done }))
       if ('ok' in done) return show(res, tested(name, done))
       res.redirect(303, path)
     })
 }
-
-type Done = { position: number } | { secret: string } | SubscriptionTest
 
 function tested(name: string, { ok, trouble }: SubscriptionTest): Markup {
   return ok

@@ -88,7 +88,6 @@ async function sendArrivals(console: ConsoleDeps, res: Response, query: Query): 
     above: viewTabs(query),
     path,
     query,
-    keep: ['view'],
     fields: [
       webhookIdField,
       { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },

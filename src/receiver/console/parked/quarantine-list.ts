@@ -58,7 +58,6 @@ export async function sendQuarantine(console: ConsoleDeps, res: Response, title:
       ${reason === undefined ? '' : causeCard(reason, { causes, keys: settings, more, moreFacts })}`,
     path,
     query,
-    keep: ['view'],
     fields: [webhookIdField, causeField('Cause', refusalReasons)],
     schema: quarantineListSchema,
     read: (wanted) => listQuarantine(db, keys(), wanted),

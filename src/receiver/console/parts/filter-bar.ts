@@ -28,8 +28,6 @@ export type FilterBar = {
   path: string
   query: Query
   fields: readonly Field[]
-  /** Parameters that the form keeps, such as the tab. */
-  keep?: readonly string[]
   /** The present time, with which relative choices become absolute times in the address. */
   now: Date
   /** The reason why the list cannot be shown: a wrong filter or a slow query. */
@@ -50,13 +48,15 @@ const times: readonly Field[] = [
 ]
 
 /** The filters of a list as a form whose state is the address. Chosen filters are listed below it as links. */
-export function filterBar({ path, query, fields, keep = [], now, problem: wrong }: FilterBar): Markup {
+export function filterBar({ path, query, fields, now, problem: wrong }: FilterBar): Markup {
   const all = [...fields, ...times]
+  // The form and the links keep the tab.
+  const view = { view: query['view'] }
   const [first, more] = [all.filter((field) => !field.more), all.filter((field) => field.more)]
   // Chosen filters are listed below. Only a wrong one opens the fold.
   const open = wrong !== undefined && more.some(({ name }) => query[name] !== undefined)
   return html`<form class="filters" method="get" action="${path}" role="search" data-filters>
-      ${hiddenFields(only(query, keep))}
+      ${hiddenFields(view)}
       <div class="fields">${first.map((field) => control(field, query))}<button>Filter</button></div>
       <details ${open ? html`open` : ''}><summary>More filters</summary><div class="fields">${more.map((field) => control(field, query))}</div></details>
     </form>
@@ -65,7 +65,7 @@ export function filterBar({ path, query, fields, keep = [], now, problem: wrong 
         ${ranges.map(([label, minutes]) => html`<a href="${linkWith(path, query, { since: new Date(now.getTime() - minutes * 60_000).toISOString(), until: undefined })}">${label}</a>`)}
       </span>
       ${chips(all, path, query)}
-      ${Object.keys(without(query, 'cursor', 'open', ...keep)).length > 0 ? html`<a class="clear" href="${linkWith(path, only(query, keep), {})}">Clear all</a>` : ''}
+      ${Object.keys(without(query, 'cursor', 'open', 'view')).length > 0 ? html`<a class="clear" href="${linkWith(path, view, {})}">Clear all</a>` : ''}
     </div>
     ${wrong === undefined ? '' : problem(wrong)}`
 }
@@ -90,8 +90,4 @@ function chips(fields: readonly Field[], path: string, query: Query): readonly M
       html`<a class="chip" href="${linkWith(path, query, { [name]: undefined })}" aria-label="Remove ${label}: ${value}">${label} <bdi>${value.slice(0, 40)}</bdi> <span aria-hidden="true">×</span></a>`,
     ]
   })
-}
-
-function only(query: Query, names: readonly string[]): Query {
-  return Object.fromEntries(names.map((name) => [name, query[name]]))
 }

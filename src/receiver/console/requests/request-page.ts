@@ -4,6 +4,7 @@ import { z } from 'zod'
 import { formatOrCut, shownCharacters } from '../../../platform/json-text.ts'
 import { type Markup, linkTo, type Query, action, facts, time, confirmation } from '../../../platform/pages/parts.ts'
 import { auditedCall, unknown, uuidParam } from '../../api/operation.ts'
+import { auditedCancel } from '../../api/requests.ts'
 import { readWithin } from '../../queries/deadline.ts'
 import { findMentions, type Mentions } from '../../queries/find.ts'
 import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
@@ -218,7 +219,7 @@ function json(label: string, value: unknown): { shown: Markup; length: number } 
 
 /** The step before a cancellation, and the cancellation itself. */
 function addCancel(router: Router, console: ConsoleDeps): void {
-  const { db, clock, when, background } = console
+  const { db, clock, when } = console
   const requestOf = async (req: HttpRequest): Promise<Request> => {
     const request = await readWithin(db, (tx) => findRequest(tx, uuidParam(req, 'id'), when()))
     if (!request) throw unknown(req)
@@ -231,13 +232,10 @@ function addCancel(router: Router, console: ConsoleDeps): void {
   })
   router.post('/requests/:id/cancel', async (req, res) => {
     const request = await requestOf(req)
-    const { id } = request
-    const work = () => console.cancel(request)
-    await auditedCall(console, req, { action: 'cancel', target: id, detailOf: (outcome) => ({ outcome }), work })
-    await background.reconcileOne(id)
+    await auditedCancel(console, req, request)
     // Its webhook may have ended it before this poll.
     const poll = (await requestOf(req)).landed_at === null ? 'cancel_asked' : 'landed'
-    return res.redirect(303, linkTo(`/requests/${id}`, { poll, at: clock().toISOString() }))
+    return res.redirect(303, linkTo(`/requests/${request.id}`, { poll, at: clock().toISOString() }))
   })
 }
 
