@@ -4,7 +4,7 @@ import { type Markup, emptyState, moment } from '../../platform/pages/parts.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { find, findFiltersSchema, type Found } from '../queries/find.ts'
 import type { Request } from '../queries/requests.ts'
-import { arrivalsTable, deliveriesTable } from './deliveries/delivery-rows.ts'
+import { arrivalColumns, deliveryColumns } from './deliveries/delivery-rows.ts'
 import { tryRead } from './parts/failures.ts'
 import { listTable, type ListColumn } from './parts/list-view.ts'
 import { badge, card, foreign, problem, shortId, queryOf } from './parts/parts.ts'
@@ -57,9 +57,13 @@ function results(found: Found, q: string, columns: readonly ListColumn<Request>[
   const parts = [
     part('Requests', requests, () => listTable({ label: 'Requests', columns, items: requests })),
     part('Submits', submits, () => listTable({ label: 'Submits', columns: submitColumns, items: submits })),
-    part('Deliveries', deliveries, () => deliveriesTable('Deliveries', deliveries)),
+    part('Deliveries', deliveries, () =>
+      listTable({ label: 'Deliveries', columns: deliveryColumns, items: deliveries }),
+    ),
     part('Refused, kept in the quarantine', quarantined, () => quarantinedTable(quarantined)),
-    part('Refused or not acknowledged, in the log', arrivals, () => arrivalsTable('Arrivals', arrivals)),
+    part('Refused or not acknowledged, in the log', arrivals, () =>
+      listTable({ label: 'Arrivals', columns: arrivalColumns, items: arrivals }),
+    ),
   ]
   if (parts.every((part) => part === '')) return nothingFound(q)
   const isRefused = requests.every(({ landed_at }) => landed_at === null) && deliveries.length === 0

@@ -21,7 +21,7 @@ import { causeField, keyFields, webhookIdField } from '../parts/filter-bar.ts'
 import { listTable, type ListColumn, looks, sendList } from '../parts/list-view.ts'
 import { queryOf, without } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
-import { arrivalsTable, deliveryColumns } from './delivery-rows.ts'
+import { arrivalColumns, deliveryColumns } from './delivery-rows.ts'
 
 const path = '/deliveries'
 const title = 'Deliveries'
@@ -101,7 +101,7 @@ async function sendArrivals(console: ConsoleDeps, res: Response, query: Query): 
     read: (wanted) => listArrivals(console.db, wanted),
     shown: ({ data }) =>
       html`<div class="bulk"><button type="button" class="quiet" aria-pressed="false" data-tail="${linkTo('/api/arrivals', filters)}" data-key-action="tail">Tail <kbd>t</kbd></button></div>
-        <div class="card table-card">${arrivalsTable('Arrivals', data, { rowsId: 'arrivals', empty: emptyArrivals(filters, console) })}</div>`,
+        <div class="card table-card">${listTable({ label: 'Arrivals', columns: arrivalColumns, items: data, rowsId: 'arrivals', empty: emptyArrivals(filters, console) })}</div>`,
   })
 }
 

@@ -2,20 +2,10 @@ import { html } from 'hono/html'
 import { type Markup, linkTo, moment } from '../../../platform/pages/parts.ts'
 import type { ArrivalEntry } from '../../queries/arrivals.ts'
 import type { DeliveryEntry } from '../../queries/deliveries.ts'
-import { listTable, type ListColumn, type ListTable } from '../parts/list-view.ts'
+import type { ListColumn } from '../parts/list-view.ts'
 import { badge, code, foreign, number, shortId, sourceLine } from '../parts/parts.ts'
 
 // The rows of deliveries and arrivals, for every table that shows them.
-
-type About<T> = Omit<ListTable<T>, 'label' | 'columns' | 'items'>
-
-export function deliveriesTable(label: string, items: readonly DeliveryEntry[], about: About<DeliveryEntry> = {}) {
-  return listTable({ label, columns: deliveryColumns, items, ...about })
-}
-
-export function arrivalsTable(label: string, items: readonly ArrivalEntry[], about: About<ArrivalEntry> = {}) {
-  return listTable({ label, columns: arrivalColumns, items, ...about })
-}
 
 const none = html`<span class="soft">—</span>`
 const answeredIn = ({ ack_ms }: { ack_ms: number | null }) => number(ack_ms, { decimals: 1, unit: 'ms' })

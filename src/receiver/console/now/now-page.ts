@@ -7,9 +7,10 @@ import { readNow, type Now, readingOptions } from '../../on-call/reading.ts'
 import { parseFilters } from '../../queries/filters.ts'
 import type { Issue } from '../../queries/issues.ts'
 import { readMinutes, type Minutes } from '../../queries/minutes.ts'
-import { arrivalsTable } from '../deliveries/delivery-rows.ts'
+import { arrivalColumns } from '../deliveries/delivery-rows.ts'
 import { giveUpCard } from '../parked/give-up-card.ts'
 import { tryRead, type ReadAttempt } from '../parts/failures.ts'
+import { listTable } from '../parts/list-view.ts'
 import { player, type LinkPolicy } from '../parts/media.ts'
 import { problem, queryOf, without, badge, card, foreign, lasting, shortId } from '../parts/parts.ts'
 import { sharedReads } from '../parts/shared-read.ts'
@@ -191,7 +192,10 @@ export function latestArrivals({ arrivals }: Now): Markup {
   // Five, so that the first page stays within two screens.
   return card(
     'Latest arrivals',
-    html`${arrivalsTable('Latest arrivals', arrivals.slice(0, 5), {
+    html`${listTable({
+      label: 'Latest arrivals',
+      columns: arrivalColumns,
+      items: arrivals.slice(0, 5),
       staysRows: true,
       names: columnsHere,
       empty: 'No webhook has arrived yet.',

@@ -13,7 +13,8 @@ import { readWithin } from '../../queries/deadline.ts'
 import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
 import { digits, parseFilters, textFilter } from '../../queries/filters.ts'
 import { checkQuarantine, type Check } from '../../queries/quarantine.ts'
-import { deliveriesTable } from '../deliveries/delivery-rows.ts'
+import { deliveryColumns } from '../deliveries/delivery-rows.ts'
+import { listTable } from '../parts/list-view.ts'
 import { badge, counted, foreign, notice, number, problem, queryOf, without } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 
@@ -140,7 +141,7 @@ function outcome(deliveries: readonly DeliveryEntry[], query: Query): Markup {
   return html`<section class="card" aria-label="What was accepted" data-accepted ${waiting > 0 ? html`hx-get="${again}" hx-select="[data-accepted]" hx-trigger="every 1s" hx-swap="outerMorph"` : ''}>
     <p>${waiting > 0 ? `${number(waiting)} of ${number(deliveries.length)} still wait to land…` : `All have ended: ${ends(deliveries)}.`}</p>
     ${deliveries.length === maxIdsInAddress ? html`<p class="soft">The first ${maxIdsInAddress} deliveries.</p>` : ''}
-    ${deliveriesTable('What was accepted', deliveries, { empty: 'They have been pruned since.' })}
+    ${listTable({ label: 'What was accepted', columns: deliveryColumns, items: deliveries, empty: 'They have been pruned since.' })}
   </section>`
 }
 

@@ -38,7 +38,7 @@ export async function sendList<S extends z.ZodType, R extends { next_cursor: str
 /** A column of a list. Tables that name no columns show all but the extra ones. */
 export type ListColumn<T> = TableColumn & { name?: string; extra?: true; cell: (item: T) => Markup | string }
 
-export type ListTable<T> = Omit<Table, 'columns' | 'rows'> & {
+type ListTable<T> = Omit<Table, 'columns' | 'rows'> & {
   columns: readonly ListColumn<T>[]
   items: readonly T[]
   names?: readonly string[]

@@ -29,33 +29,21 @@ export function textOf(value: unknown): string {
   return typeof value === 'string' ? value : JSON.stringify(value)
 }
 
-const tones: Record<string, Tone> = {
-  accepted: 'good',
-  processed: 'good',
-  landed: 'good',
-  COMPLETED: 'good',
-  OK: 'good',
-  result: 'good',
-  pending: 'warn',
-  parked: 'warn',
-  retry: 'warn',
-  contradiction: 'warn',
-  overdue: 'warn',
-  rate_limited: 'warn',
-  refused: 'bad',
-  unavailable: 'bad',
-  key_mismatch: 'bad',
-  source_mismatch: 'bad',
-  landing_failed: 'bad',
-  unauthorized: 'bad',
-  unreachable: 'bad',
-  invalid: 'bad',
-  FAILED: 'bad',
-  ERROR: 'bad',
+const tones = {
+  good: ['accepted', 'processed', 'landed', 'COMPLETED', 'OK', 'result'],
+  warn: ['pending', 'parked', 'retry', 'contradiction', 'overdue', 'rate_limited'],
+  bad: [
+    ...['refused', 'unavailable', 'key_mismatch', 'source_mismatch', 'landing_failed', 'unauthorized', 'unreachable'],
+    ...['invalid', 'FAILED', 'ERROR'],
+  ],
+} as const satisfies Partial<Record<Tone, readonly string[]>>
+
+function toneOf(word: string): Tone {
+  return (['good', 'warn', 'bad'] as const).find((tone) => tones[tone].some((one) => one === word)) ?? ''
 }
 
 /** An outcome, status or state. Its tone follows from the word, its meaning is in the title. */
-export function badge(word: string, tone: Tone = tones[word] ?? ''): Markup {
+export function badge(word: string, tone: Tone = toneOf(word)): Markup {
   return badgeOf(word, tone, meaningOf(word))
 }
 

@@ -11,8 +11,9 @@ import { readRequest, type RequestDetail } from '../../queries/request-detail.ts
 import { findRequest, type Request } from '../../queries/requests.ts'
 import { cancelOf } from '../../submitting/canceling.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
-import { deliveriesTable } from '../deliveries/delivery-rows.ts'
+import { deliveryColumns } from '../deliveries/delivery-rows.ts'
 import { sendDownload } from '../parts/body-view.ts'
+import { listTable } from '../parts/list-view.ts'
 import { gallery, type LinkPolicy } from '../parts/media.ts'
 import { badge, card, credits, foreign, notice, number, problem, size, visible, queryOf } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps, type When } from '../parts/shell.ts'
@@ -186,7 +187,10 @@ function deliveriesCard(
     : 'No webhook for this request is kept: deliveries are pruned after RETENTION_DAYS.'
   return card(
     'Deliveries',
-    html`${deliveriesTable('Deliveries of this request', deliveries, {
+    html`${listTable({
+      label: 'Deliveries of this request',
+      columns: deliveryColumns,
+      items: deliveries,
       names: shownOfDelivery,
       empty: html`${none} ${isKnown && submit !== null ? addressToTry(webhookPublicUrl) : ''} See the <a href="${refused}">arrivals refused since ${time(tracked_at)}</a>, or ask the provider.`,
     })}${deliveries.length === 0 ? '' : replay}`,

@@ -2,7 +2,8 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { type Markup, linkTo, moment, table } from '../../../platform/pages/parts.ts'
 import type { Mentions } from '../../queries/find.ts'
-import { arrivalsTable, deliveriesTable } from '../deliveries/delivery-rows.ts'
+import { arrivalColumns, deliveryColumns } from '../deliveries/delivery-rows.ts'
+import { listTable } from '../parts/list-view.ts'
 import { card, code, foreign, problem } from '../parts/parts.ts'
 
 const shownOfArrival = ['received', 'outcome', 'cause', 'webhook_id', 'from']
@@ -14,7 +15,7 @@ export function refusedCard({ quarantined, arrivals }: Pick<Mentions, 'quarantin
   return card(
     'Webhooks that name it and were not stored',
     html`${quarantined.length === 0 ? '' : quarantinedTable(quarantined)}
-      ${arrivals.length === 0 ? '' : arrivalsTable('Refused or not acknowledged, in the log', arrivals, { names: shownOfArrival })}`,
+      ${arrivals.length === 0 ? '' : listTable({ label: 'Refused or not acknowledged, in the log', columns: arrivalColumns, items: arrivals, names: shownOfArrival })}`,
   )
 }
 
@@ -44,7 +45,7 @@ export function mentionedPage(id: string, mentions: Mentions): Markup {
   return html`<div class="head"><h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1></div>
     <p class="lead">${lead}</p>
     <p class="soft">No service tracks <span class="mono" data-copy="${id}">${id}</span>, so the reconciler does not poll it. ${howToTrack(id)}</p>
-    ${deliveries.length === 0 ? '' : card('Deliveries', deliveriesTable('Deliveries of this request', deliveries, { names: shownOfDelivery }))}
+    ${deliveries.length === 0 ? '' : card('Deliveries', listTable({ label: 'Deliveries of this request', columns: deliveryColumns, items: deliveries, names: shownOfDelivery }))}
     ${refusedCard(mentions)}`
 }
 
