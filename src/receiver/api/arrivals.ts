@@ -13,8 +13,7 @@ import {
 import { pageSchema, decodeCursor, type Place } from '../queries/page.ts'
 import { listQuarantine, quarantinedSchema } from '../queries/quarantine.ts'
 import { createEventStreams, type Send } from './event-stream.ts'
-import { auditedCall, type Operation } from './operation.ts'
-import { filtered, onePage } from './reads.ts'
+import { auditedCall, type Operation, filtered, onePage } from './operation.ts'
 
 const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: z.int() }).meta({ id: 'Verified' })
 

@@ -20,8 +20,10 @@ import {
   uuidParam,
   type Operation,
   readBody,
+  filtered,
+  onePage,
+  shown,
 } from './operation.ts'
-import { filtered, onePage, shown } from './reads.ts'
 
 /** The limit of one call, so that no call takes hours. The caller continues with `next_cursor`. */
 const maxReplays = 1000

@@ -8,8 +8,7 @@ import { findResultWithMedia, resultRowSchema } from '../queries/results.ts'
 import { overOf } from '../submitting/generations.ts'
 import { generationBodySchema, type ShownGeneration } from '../submitting/submit.ts'
 import { exampleValues } from './examples.ts'
-import type { FeedWatch } from './feed-watch.ts'
-import { createWaiters } from './feed-watch.ts'
+import { type FeedWatch, createWaiters } from './feed-watch.ts'
 import { readBody, gone, jsonBody, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
 
 const waitSchema = waitSchemaFor('Seconds to wait until the generation has ended.')

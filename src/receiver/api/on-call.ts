@@ -16,8 +16,7 @@ import { issueListSchema, issueSchema, listIssues } from '../queries/issues.ts'
 import { keySchema, readKeys } from '../queries/keys.ts'
 import { minutesFiltersSchema, minutesSchema, readMinutes } from '../queries/minutes.ts'
 import { iso } from '../queries/page.ts'
-import { type Operation, auditedCall, jsonBody, unknown, readBody } from './operation.ts'
-import { filtered, onePage, whole } from './reads.ts'
+import { type Operation, auditedCall, jsonBody, unknown, readBody, filtered, onePage, whole } from './operation.ts'
 
 /** The calls that answer an on-call engineer's first questions. */
 export function onCallOperations(deps: ReceiverDeps): Operation[] {

@@ -6,8 +6,7 @@ import type { ReceiverDeps } from '../program.ts'
 import { costFiltersSchema, costsSchema, readCosts } from '../queries/costs.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { exampleValues } from './examples.ts'
-import { readBody, jsonBody, unknown, type Operation } from './operation.ts'
-import { filtered } from './reads.ts'
+import { readBody, jsonBody, unknown, type Operation, filtered } from './operation.ts'
 
 const querySchema = z.strictObject({
   key_name: z.string().min(1).optional().describe('The key to call with; by default the first usable one.'),

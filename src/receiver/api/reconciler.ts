@@ -13,8 +13,7 @@ import {
   runListSchema,
 } from '../queries/reconciler.ts'
 import { statsSchema, type Stats } from '../queries/stats.ts'
-import { auditedCall, type Operation } from './operation.ts'
-import { filtered, onePage, shown } from './reads.ts'
+import { auditedCall, type Operation, filtered, onePage, shown } from './operation.ts'
 
 const startedRunSchema = z
   .object({

@@ -29,8 +29,10 @@ import {
   uuidParam,
   type Operation,
   readBody,
+  filtered,
+  onePage,
+  shown,
 } from './operation.ts'
-import { filtered, onePage, shown } from './reads.ts'
 
 const { request_id, model, key_name, metadata } = exampleValues
 

@@ -6,8 +6,7 @@ import { parseFilters } from '../queries/filters.ts'
 import type { Media } from '../queries/request-detail.ts'
 import { findResult, findResultWithMedia, resultRowSchema, terminalOf, type ResultRow } from '../queries/results.ts'
 import { createEventStreams, type Send } from './event-stream.ts'
-import type { FeedWatch } from './feed-watch.ts'
-import { createWaiters } from './feed-watch.ts'
+import { type FeedWatch, createWaiters } from './feed-watch.ts'
 import { gone, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
 
 const querySchema = waitSchemaFor('Seconds to wait for a terminal state.')

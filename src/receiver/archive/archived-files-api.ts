@@ -9,7 +9,7 @@ import { gone } from '../api/operation.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
 import * as archive from './archive-schema.ts'
-import { openStore } from './open-store.ts'
+import { openStore } from './file-store.ts'
 import { StoreError, type ArchiveStore, type ByteRange } from './store.ts'
 
 /**

@@ -3,7 +3,8 @@ import { createReadStream } from 'node:fs'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { linkInArchive, nameOfFile } from '../domain/archived-file.ts'
-import { inStore, nameOfThumbnail, type ArchiveStore } from './store.ts'
+import type { ReceiverSettings } from '../settings.ts'
+import { inStore, nameOfThumbnail, sweepSpool, type ArchiveStore } from './store.ts'
 
 /** Opens an archive in a folder that all replicas share. A rename makes each file appear whole or not at all. */
 export async function openFileStore(root: string): Promise<ArchiveStore> {
@@ -68,14 +69,10 @@ async function synced(name: string): Promise<void> {
   }
 }
 
-/** Deletes files that dead processes have left in the spool. */
-export async function sweepSpool(spoolDir: string): Promise<void> {
-  await inStore(`clearing ${spoolDir}`, async () => {
-    for (const name of await fs.readdir(spoolDir)) {
-      const file = path.join(spoolDir, name)
-      const age = Date.now() - ((await fs.stat(file).catch(() => undefined))?.mtimeMs ?? Date.now())
-      // Older files in the spool belong to a process that has died: no copy takes this long.
-      if (age > 3_600_000) await fs.rm(file, { force: true })
-    }
-  })
+/** Opens the store of MEDIA_ARCHIVE. Throws StoreError if it cannot be used. */
+export async function openStore(place: NonNullable<ReceiverSettings['mediaArchive']>): Promise<ArchiveStore> {
+  if (place.kind === 'file') return openFileStore(place.root)
+  // Loaded on demand, since the AWS SDK takes long to load.
+  const { openS3Store } = await import('./s3-store.ts')
+  return openS3Store(place)
 }

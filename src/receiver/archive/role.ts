@@ -7,7 +7,7 @@ import { readForScrape, registerGauge } from '../metrics.ts'
 import { pollMs, type RunningSlice, type SliceDeps } from '../slice.ts'
 import { createArchiver } from './archiver.ts'
 import { countWaitingCopies } from './copies.ts'
-import { openStore } from './open-store.ts'
+import { openStore } from './file-store.ts'
 
 /** Starts the role that copies media. Without MEDIA_ARCHIVE no role starts. */
 export function startArchiving(deps: SliceDeps): RunningSlice {

@@ -12,8 +12,7 @@ import {
   S3ServiceException,
 } from '@aws-sdk/client-s3'
 import { linkInArchive, nameOfFile } from '../domain/archived-file.ts'
-import { sweepSpool } from './file-store.ts'
-import { inStore, nameOfThumbnail, type ArchiveStore } from './store.ts'
+import { inStore, nameOfThumbnail, sweepSpool, type ArchiveStore } from './store.ts'
 
 export type S3Place = { bucket: string; prefix: string; endpoint: string | undefined; region: string | undefined }
 

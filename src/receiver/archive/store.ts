@@ -1,3 +1,5 @@
+import fs from 'node:fs/promises'
+import path from 'node:path'
 import type { Readable } from 'node:stream'
 import type { FileName } from '../domain/archived-file.ts'
 
@@ -50,4 +52,16 @@ export async function inStore<T>(what: string, work: () => Promise<T>): Promise<
 /** `ENOSPC: no space left on device, write '/x'` as `no space left on device (ENOSPC)`. Other messages stay. */
 function inWords(message: string): string {
   return message.replace(/^(E[A-Z0-9]+): (.+?), \w+(?: '.*')?$/s, '$2 ($1)')
+}
+
+/** Deletes files that dead processes have left in the spool. */
+export async function sweepSpool(spoolDir: string): Promise<void> {
+  await inStore(`clearing ${spoolDir}`, async () => {
+    for (const name of await fs.readdir(spoolDir)) {
+      const file = path.join(spoolDir, name)
+      const age = Date.now() - ((await fs.stat(file).catch(() => undefined))?.mtimeMs ?? Date.now())
+      // Older files in the spool belong to a process that has died: no copy takes this long.
+      if (age > 3_600_000) await fs.rm(file, { force: true })
+    }
+  })
 }

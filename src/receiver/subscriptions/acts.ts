@@ -8,9 +8,9 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { FeedItem } from '../queries/feed.ts'
 import { feedFilterSchema } from '../queries/filters.ts'
 import type { ReceiverSettings } from '../settings.ts'
-import { judgeSubscriptionUrl, postChange } from './posting.ts'
 import { createSubscriptionPoster } from './role.ts'
 import { subscriptions } from './subscriptions-schema.ts'
+import { judgeSubscriptionUrl, postChange } from './turn.ts'
 
 /** Bounded, since each round of a replica looks at each subscription. */
 const maxSubscriptions = 50

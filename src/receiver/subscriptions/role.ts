@@ -10,8 +10,7 @@ import type { ReceiverSettings } from '../settings.ts'
 import { pollMs, type RunningSlice, type SliceDeps } from '../slice.ts'
 import { claimSubscriptions, renewSubscriptions, type LeasedSubscription } from './leases.ts'
 import { listSubscriptions } from './list-subscriptions.ts'
-import { judgeSubscriptionUrl } from './posting.ts'
-import { takeTurn, type TurnDeps } from './turn.ts'
+import { judgeSubscriptionUrl, takeTurn, type TurnDeps } from './turn.ts'
 
 /** For one post, from connecting to the last byte of the answer. The lease of 20 s must outlast it. */
 const postDeadlineMs = 10_000

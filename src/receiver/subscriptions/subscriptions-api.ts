@@ -2,8 +2,7 @@ import type { Request, Response } from 'express'
 import { z } from 'zod'
 import { actorOf } from '../../platform/pages/access.ts'
 import type { AuditDeps } from '../../platform/pages/audit.ts'
-import { auditedCall, gone, jsonBody, unknown, type Operation, readBody } from '../api/operation.ts'
-import { whole } from '../api/reads.ts'
+import { auditedCall, gone, jsonBody, unknown, type Operation, readBody, whole } from '../api/operation.ts'
 import type { ReceiverDeps } from '../program.ts'
 import {
   addSubscription,

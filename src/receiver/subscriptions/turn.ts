@@ -1,9 +1,14 @@
 import type { Logger } from '../../platform/logger.ts'
+import type { Poster } from '../../platform/outward/poster.ts'
+import { type Dialling, publicUrlProblem } from '../../platform/outward/public-url.ts'
 import { isOutage } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import type { Pressure } from '../../platform/pressure.ts'
+import { version } from '../../platform/release.ts'
+import { isLoopback } from '../../platform/settings.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
+import { sign } from '../../wire/signature.ts'
 import { ExpiredPositionError, readFeed, type FeedItem, type FeedPage } from '../queries/feed.ts'
 import {
   giveSubscriptionBack,
@@ -12,7 +17,6 @@ import {
   stopExpired,
   type LeasedSubscription,
 } from './leases.ts'
-import { postChange, type ChangePostEnd, type PostingDeps } from './posting.ts'
 
 export type TurnDeps = PostingDeps & {
   db: Database
@@ -214,4 +218,44 @@ export async function sendPage({ items, from, probes, mayBegin, post, save }: Pa
 /** Returns the id that all changes of one request or submit share. */
 function subjectOf(item: FeedItem): string {
   return ('idempotency_key' in item ? item.idempotency_key : null) ?? item.request_id ?? ''
+}
+
+export type ChangePost = { url: string; secret: string; webhookId: string; body: string }
+
+export type ChangePostEnd =
+  | { outcome: 'accepted' }
+  | { outcome: 'refused' | 'unreachable'; trouble: string }
+  | { outcome: 'cut' }
+
+export type PostingDeps = { poster: Poster; clock: () => Date }
+
+/** Allows https and public addresses; outside of production also this machine. */
+export function judgeSubscriptionUrl(url: URL, { production }: { production: boolean }): Dialling {
+  if (!production && isLoopback(url.hostname.replace(/^\[|\]$/g, ''))) return { kind: 'named' }
+  const why = publicUrlProblem(url)
+  return why === undefined ? { kind: 'public' } : { kind: 'refused', why }
+}
+
+/** Posts a change once, signed like the provider's webhooks (spec, Events), with the time of this attempt. */
+export async function postChange(
+  { poster, clock }: PostingDeps,
+  { url, secret, webhookId, body }: ChangePost,
+  cut: AbortSignal,
+): Promise<ChangePostEnd> {
+  const bytes = Buffer.from(body)
+  const t = Math.floor(clock().getTime() / 1000)
+  const headers = {
+    'content-type': 'application/json',
+    'user-agent': `mediadock/${version}`,
+    'x-service-webhook-id': webhookId,
+    'x-service-timestamp': String(t),
+    'x-service-signature': sign(bytes, secret, t),
+  }
+  const { ok, httpStatus, detail } = await poster.post({ url, headers, body: bytes }, cut)
+  if (ok) return { outcome: 'accepted' }
+  if (cut.aborted) return { outcome: 'cut' }
+  // The body of the answer is ignored.
+  if (httpStatus !== undefined && (httpStatus < 200 || httpStatus > 299))
+    return { outcome: 'refused', trouble: `the service answered ${httpStatus}` }
+  return { outcome: 'unreachable', trouble: detail }
 }

@@ -1,6 +1,5 @@
 import { beforeAll, expect, it } from 'vitest'
-import type { TestDatabase } from '../../support/database.ts'
-import { preferredServer } from '../../support/database.ts'
+import { type TestDatabase, preferredServer } from '../../support/database.ts'
 import type { TestReceiver } from '../../support/receiver.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from './calls.ts'

@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { createFeedWatch } from '../../../src/receiver/api/feed-watch.ts'
-import { createWaiters } from '../../../src/receiver/api/feed-watch.ts'
+import { createFeedWatch, createWaiters } from '../../../src/receiver/api/feed-watch.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json as answerJson, type ProviderStand } from '../../support/provider-stand.ts'

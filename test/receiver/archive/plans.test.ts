@@ -2,11 +2,15 @@ import type { Sql } from 'postgres'
 import { describe, expect, it } from 'vitest'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { followFeed } from '../../../src/receiver/archive/archiver.ts'
-import { claimCopies, giveUpCopy, putOffCopy, renewCopies } from '../../../src/receiver/archive/copies.ts'
-import { endCopy, wantFile } from '../../../src/receiver/archive/copies.ts'
-import { expireMedia } from '../../../src/receiver/archive/removal.ts'
-import { removeMedia } from '../../../src/receiver/archive/removal.ts'
-import { removeUnreferred } from '../../../src/receiver/archive/removal.ts'
+import {
+  claimCopies,
+  giveUpCopy,
+  putOffCopy,
+  renewCopies,
+  endCopy,
+  wantFile,
+} from '../../../src/receiver/archive/copies.ts'
+import { expireMedia, removeMedia, removeUnreferred } from '../../../src/receiver/archive/removal.ts'
 import type { ArchiveStore } from '../../../src/receiver/archive/store.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 

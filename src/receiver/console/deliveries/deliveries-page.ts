@@ -17,8 +17,15 @@ import {
 } from '../../queries/filters.ts'
 import { keptFrom } from '../../upkeep/retention.ts'
 import { causeCard } from '../parts/cause.ts'
-import { causeField, keyFields, webhookIdField } from '../parts/filter-bar.ts'
-import { listTable, type ListColumn, looks, sendList } from '../parts/list-view.ts'
+import {
+  causeField,
+  keyFields,
+  webhookIdField,
+  listTable,
+  type ListColumn,
+  looks,
+  sendList,
+} from '../parts/list-view.ts'
 import { queryOf, without } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
 import { arrivalColumns, deliveryColumns } from './delivery-rows.ts'

@@ -19,8 +19,15 @@ import {
 import type { Database } from '../../../platform/postgres/postgres.ts'
 import { auditedCall, gone } from '../../api/operation.ts'
 import { namedItems } from '../../domain/page-limits.ts'
-import { replayMany, type ReplayedMany } from '../../on-call/replays.ts'
-import { findReplay, listReplays, requeueMany, type ManyReplayed, type ReplayProgress } from '../../on-call/replays.ts'
+import {
+  replayMany,
+  type ReplayedMany,
+  findReplay,
+  listReplays,
+  requeueMany,
+  type ManyReplayed,
+  type ReplayProgress,
+} from '../../on-call/replays.ts'
 import { countDeliveries } from '../../queries/deliveries.ts'
 import { deliveryFiltersSchema, InvalidFilterError, parseFilters, type DeliveryFilters } from '../../queries/filters.ts'
 import { filtersAsTarget } from '../../upkeep/audit.ts'

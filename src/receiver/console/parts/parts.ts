@@ -30,16 +30,13 @@ export function textOf(value: unknown): string {
 }
 
 const tones = {
-  good: ['accepted', 'processed', 'landed', 'COMPLETED', 'OK', 'result'],
-  warn: ['pending', 'parked', 'retry', 'contradiction', 'overdue', 'rate_limited'],
-  bad: [
-    ...['refused', 'unavailable', 'key_mismatch', 'source_mismatch', 'landing_failed', 'unauthorized', 'unreachable'],
-    ...['invalid', 'FAILED', 'ERROR'],
-  ],
-} as const satisfies Partial<Record<Tone, readonly string[]>>
+  good: 'accepted processed landed COMPLETED OK result',
+  warn: 'pending parked retry contradiction overdue rate_limited',
+  bad: 'refused unavailable key_mismatch source_mismatch landing_failed unauthorized unreachable invalid FAILED ERROR',
+}
 
 function toneOf(word: string): Tone {
-  return (['good', 'warn', 'bad'] as const).find((tone) => tones[tone].some((one) => one === word)) ?? ''
+  return (['good', 'warn', 'bad'] as const).find((tone) => tones[tone].split(' ').includes(word)) ?? ''
 }
 
 /** An outcome, status or state. Its tone follows from the word, its meaning is in the title. */

@@ -19,8 +19,7 @@ import { badge, card, credits, foreign, notice, number, problem, size, visible, 
 import { sendConsolePage, type ConsoleDeps, type When } from '../parts/shell.ts'
 import { bothSidesCard, contradictionBadge, contradictionCard } from './both-sides-card.ts'
 import { timeline } from './request-timeline.ts'
-import { answerOf, manualPollWords, parseAnswer } from './request-words.ts'
-import { mediaCount, overdueBy, progressOf } from './request-words.ts'
+import { answerOf, manualPollWords, parseAnswer, mediaCount, overdueBy, progressOf } from './request-words.ts'
 import { mentionedPage, refusedCard, unknownPage } from './untracked-request.ts'
 
 export function requestRoutes(console: ConsoleDeps): Router {
