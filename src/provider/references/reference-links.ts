@@ -1,5 +1,5 @@
 import { HttpError } from '../../platform/http/http.ts'
-import { diallingOf, parseGivenUrl } from '../../platform/outward/public-url.ts'
+import { type Dialling, diallingOf, parseGivenUrl } from '../../platform/outward/public-url.ts'
 import type { Input } from '../catalog/input.ts'
 import { placeOf, type Reference } from '../engines/engine.ts'
 import { mediaFileOf } from '../engines/media-store.ts'
@@ -25,14 +25,8 @@ export function referencesIn(input: Input): ReferenceLink[] {
   })
 }
 
-export type ReferencePlace =
-  /** A file of our own media folder. */
-  | { kind: 'own'; file: string }
-  /** A link that is fetched only from public addresses. */
-  | { kind: 'public' }
-  /** A link to an origin in PROVIDER_REFERENCE_ALLOW, which may have any address. */
-  | { kind: 'named' }
-  | { kind: 'refused'; why: string }
+/** A file of our own media folder, or how to connect to a link. An origin in PROVIDER_REFERENCE_ALLOW is `named`. */
+type ReferencePlace = { kind: 'own'; file: string } | Dialling
 
 /** Decides from a link's text how it is read. */
 export function judgeReference(link: string, rules: ReferenceRules): ReferencePlace {
