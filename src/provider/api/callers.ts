@@ -22,7 +22,7 @@ export type AsCaller = (handler: Handler, scope?: Scope) => RequestHandler
 
 /**
  * Identifies the caller, counts the request against its limits, checks the scope, then runs the route (spec,
- * Authentication). All callers share the limits on concurrency and time of availability.ts.
+ * Authentication). All callers share the limits of createAvailability().
  */
 export function asCaller({ logger, identify }: ApiDeps): AsCaller {
   const available = createAvailability(logger)
