@@ -165,7 +165,7 @@ describe('the result of a manual poll', () => {
     ['it was overruled', 'landed', landed, { ...landed, status: 'FAILED' as const }, 'landed'],
     ['the rest of its media', 'landed', landed, { ...whole, media_items: 4 }, 'completed'],
     ['only its times', 'landed', { ...landed, media_complete: true }, whole, 'confirmed'],
-    ['nothing new', 'result', whole, whole, 'unchanged'],
+    ['nothing new', 'known', whole, whole, 'unchanged'],
     ['it runs', 'running', open, open, 'running'],
     ['nobody knows it', 'lost', open, open, 'not_found'],
     ['an error', 'landing_failed', open, open, 'failed'],

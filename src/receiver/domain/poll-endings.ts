@@ -6,26 +6,8 @@
  *   ending of a poll    PollEnding, in this file: the answer, and what became of it here
  *   poll outcome        PollOutcome, in this file: the ending as `requests.poll_outcome` shows it
  *
- * An answer with a result ends as `landed`, `result` or `landing_failed`. Any other answer is the ending, but for the
- * cases of endingOf() in reconciling/polling.ts. Every ending:
- *
- *   landed            the source's result changed the request for readers
- *   result            the result was known, or other landings changed the row at each try to land it
- *   running           the request has not finished
- *   not_found         no key that was tried knows the request
- *   lost              the same, a day after the request was tracked or landed
- *   not_found_yet     a key does not know it, and another that may know it has no call left
- *   others_paused     a key does not know it, and another that may know it pauses for another reason
- *   others_refused    a key does not know it, and another that may know it is refused by the source
- *   unreachable       the source gave no usable answer
- *   invalid           the answer does not follow the documents of the API
- *   unauthorized      the source refused the key
- *   rate_limited      the source limits the calls of the key
- *   no_call           either no call was made, since the source is down, or no key has one left or may make one; or this
- *                     process cut its call in order to stop, and the source may have received it. `poll_detail` has the
- *                     reason; the second one is `stopping`
- *   no_key            no key of its source may make calls
- *   landing_failed    Postgres refused the result
+ * An answer with a result ends as `landed`, `known` or `landing_failed`. Any other answer is the ending, but for the
+ * cases of endingOf() in reconciling/polling.ts.
  *
  * The columns of `pollEndings`:
  *
@@ -67,23 +49,42 @@ type Row = {
 }
 
 export const pollEndings = {
+  // The source's result changed the request for readers.
   landed: { stored: 'result', counters: ['landed'], manual: 'compared', next: 'done' },
-  result: { stored: 'result', counters: [], manual: 'compared', next: 'done' },
-  running: { stored: 'running', counters: ['running'], manual: 'running', next: 'steady' },
-  not_found: { stored: 'not_found', counters: ['notFound'], manual: 'not_found', next: 'slowing' },
-  lost: { stored: 'lost', counters: ['notFound'], manual: 'not_found', next: 'never' },
-  not_found_yet: { stored: 'not_found_yet', counters: ['postponed'], manual: 'postponed', next: 'slowing' },
-  others_paused: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'slowing' },
-  // A refused key may be accepted again at any moment, and only a request of that key shows it.
-  others_refused: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'steady' },
-  unreachable: { stored: 'unreachable', counters: ['failed'], manual: 'failed', next: 'steady' },
-  invalid: { stored: 'invalid', counters: ['failed'], manual: 'failed', next: 'slowing' },
-  unauthorized: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'in_place' },
-  rate_limited: { stored: 'postponed', counters: ['postponed', 'rateLimited'], manual: 'postponed', next: 'in_place' },
-  no_call: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'in_place' },
-  // Not in place: requests without a key would keep others from their turns. The key may be added at any moment.
-  no_key: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'steady' },
+  // The result was known, or other landings changed the row at each try to land it.
+  known: { stored: 'result', counters: [], manual: 'compared', next: 'done' },
+  // Postgres refused the result.
   landing_failed: { stored: 'landing_failed', counters: ['failed'], manual: 'failed', next: 'slowing' },
+
+  // The request has not finished.
+  running: { stored: 'running', counters: ['running'], manual: 'running', next: 'steady' },
+  // No key that was tried knows the request.
+  not_found: { stored: 'not_found', counters: ['notFound'], manual: 'not_found', next: 'slowing' },
+  // The same, a day after the request was tracked or landed.
+  lost: { stored: 'lost', counters: ['notFound'], manual: 'not_found', next: 'never' },
+  // A key does not know it, and another that may know it has no call left.
+  not_found_yet: { stored: 'not_found_yet', counters: ['postponed'], manual: 'postponed', next: 'slowing' },
+  // A key does not know it, and another that may know it pauses for another reason.
+  others_paused: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'slowing' },
+  // A key does not know it, and the source refuses another that may know it. That key may be accepted again at any
+  // moment, and only a request of that key shows it.
+  others_refused: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'steady' },
+
+  // The source gave no usable answer.
+  unreachable: { stored: 'unreachable', counters: ['failed'], manual: 'failed', next: 'steady' },
+  // The answer does not follow the documents of the API.
+  invalid: { stored: 'invalid', counters: ['failed'], manual: 'failed', next: 'slowing' },
+
+  // The source refused the key.
+  unauthorized: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'in_place' },
+  // The source limits the calls of the key.
+  rate_limited: { stored: 'postponed', counters: ['postponed', 'rateLimited'], manual: 'postponed', next: 'in_place' },
+  // No call was made, since the source is down, or no key has one left or may make one. Or this process cut its call in
+  // order to stop, and the source may have received it. `poll_detail` has the reason. That of a cut call is `stopping`.
+  no_call: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'in_place' },
+  // No key of its source may make calls. Not in place: such requests would keep others from their turns. The key may be
+  // added at any moment.
+  no_key: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'steady' },
 } as const satisfies Record<string, Row>
 
 type Endings = typeof pollEndings

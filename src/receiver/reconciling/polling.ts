@@ -115,7 +115,7 @@ const locked = { tries: 3, baseMs: 1000, capMs: 5000 }
 async function landWithRetries(deps: PollingDeps, claimed: ClaimedPoll, found: Found): Promise<PollEnding> {
   for (let tries = 1; ; tries += 1) {
     try {
-      return (await land(deps, claimed, found)) === 'landed' ? 'landed' : 'result'
+      return (await land(deps, claimed, found)) === 'landed' ? 'landed' : 'known'
     } catch (error) {
       if (metALock(error) && tries < locked.tries && !deps.cut.aborted) {
         await delay(jitteredPauseMs(tries, locked, Math.random), undefined, { signal: deps.cut }).catch(() => {})
@@ -138,7 +138,7 @@ async function land(deps: PollingDeps, claimed: ClaimedPoll, found: Found): Prom
   const report = reportToLand(found.report, origin, deps.mediaHosts)
   const outcome = await landOne(deps.db, report, { now: deps.time(), keys: deps.keys })
   // A landing that writes the request ends its poll too. These two do not write it.
-  if (outcome === 'no_effect' || outcome === 'contradiction') await endPoll(deps, claimed, 'result')
+  if (outcome === 'no_effect' || outcome === 'contradiction') await endPoll(deps, claimed, 'known')
   deps.logger.info(
     { request_id: claimed.request_id, key_name: keyName, status: report.status, outcome },
     'request reconciled',

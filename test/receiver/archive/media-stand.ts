@@ -43,7 +43,7 @@ export function mediaStand({
     // A poll that fails is scheduled again, but no role of this receiver makes that poll.
     await eventually(async () => {
       const ending = await receiver.deps.background.reconcileOne(requestId)
-      return ending === 'landed' || ending === 'result'
+      return ending === 'landed' || ending === 'known'
     })
     return requestId
   }

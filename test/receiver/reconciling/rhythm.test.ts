@@ -130,7 +130,7 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
     const requestId = randomUUID()
     await sql`insert into mediadock.requests (request_id, key_name, next_poll_at) values (${requestId}, 'live', ${deps.clock()})`
     expect(await reconciler.runOnce(deps)).toMatchObject({ scanned: 1, landed: 1 })
-    expect(await reconciler.reconcileOne(deps, requestId)).toBe('result')
+    expect(await reconciler.reconcileOne(deps, requestId)).toBe('known')
     expect(await sql`select next_poll_at, poll_outcome from mediadock.requests`).toEqual([
       { next_poll_at: null, poll_outcome: 'result' },
     ])
