@@ -1,6 +1,5 @@
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
-import type { Detail } from '../../platform/pages/audit.ts'
 import { faultOf, postgresMessage } from '../../platform/postgres/errors.ts'
 import { replayDelivery } from '../landing/replay.ts'
 import { replayMany, type ReplayedMany } from '../on-call/replays.ts'
@@ -92,7 +91,7 @@ function replayOne(deps: ReceiverDeps): Operation {
         const changes = await replayDelivery(deps.landingDeps, id, { dryRun }).catch(answerFailure)
         return changes && { replayed: 1, changes }
       }
-      const detailOf = (done: Pick<ReplayedMany, 'replayed' | 'changes'> | undefined) => done && countsOf(done)
+      const detailOf = (done: Replayed | undefined) => done && countsOf(done)
       const replay = await (dryRun ? work() : auditedCall(deps, req, { action: 'replay', target: id, detailOf, work }))
       if (!replay) throw unknown(req)
       res.json(replay)
@@ -109,10 +108,10 @@ function answerFailure(error: unknown): never {
   throw new HttpError(409, 'landing_refused', message)
 }
 
-/** Returns the part of a replay that the audit log records. */
-function countsOf({ replayed, changes }: Pick<ReplayedMany, 'replayed' | 'changes'>): Detail {
-  return { replayed, changed: changes.length }
-}
+type Replayed = Pick<ReplayedMany, 'replayed' | 'changes'>
+
+/** The part of a replay that the audit log records. */
+const countsOf = ({ replayed, changes }: Replayed) => ({ replayed, changed: changes.length })
 
 function replayFiltered(deps: ReceiverDeps): Operation {
   return {

@@ -1,4 +1,3 @@
-import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Router, type Request, type Response } from 'express'
 import { HttpError, methodNotAllowed } from '../../platform/http/http.ts'
@@ -77,17 +76,13 @@ async function sendFile(
   res.set(headers)
   if (range !== undefined) res.status(206).set('Content-Range', `bytes ${range.start}-${range.end}/${bytes}`)
   res.set('Content-Length', String(range === undefined ? found.bytes : range.end - range.start + 1))
-  return give(req, res, found.stream)
-}
-
-async function give(req: Request, res: Response, stream: Readable): Promise<void> {
   if (req.method === 'HEAD') {
-    stream.on('error', () => {}).destroy()
+    found.stream.on('error', () => {}).destroy()
     return void res.end()
   }
   // A client that accepts no data for this long is disconnected.
   res.setTimeout(30_000, () => res.destroy())
-  await pipeline(stream, res)
+  await pipeline(found.stream, res)
 }
 
 /** Returns the range to send; undefined for the whole file. Throws HttpError 416. */

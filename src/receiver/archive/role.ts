@@ -22,7 +22,7 @@ export function startArchiving(deps: SliceDeps): RunningSlice {
     ...settings,
     ...deps,
     maxBytes,
-    ffmpeg: ffmpegForPosters({ given: settings.ffmpegPath, logger, signal }),
+    ffmpeg: ffmpegForPosters(deps),
     openStore: () => openStore(mediaArchive),
     onCopied: (outcome, bytes) => {
       metrics.copies.inc({ outcome })
@@ -71,9 +71,8 @@ export function createArchiveMetrics({ registry, db, logger }: Pick<SliceDeps, '
   return { copies, bytes }
 }
 
-type FfmpegSearch = { given: string | undefined; logger: Logger; signal: AbortSignal }
-
-async function ffmpegForPosters({ given, logger, signal }: FfmpegSearch): Promise<Ffmpeg | undefined> {
+async function ffmpegForPosters({ settings, logger, signal }: SliceDeps): Promise<Ffmpeg | undefined> {
+  const given = settings.ffmpegPath
   try {
     const ffmpeg = await findFfmpeg(given, signal)
     if (ffmpeg !== undefined) logger.info({ ...ffmpeg }, 'this ffmpeg makes the posters of archived videos')

@@ -41,23 +41,6 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
     abortSignal: AbortSignal.any([AbortSignal.timeout(15_000), ...(signal ? [signal] : [])]),
   })
 
-  const put = async (
-    name: string,
-    body: Readable | Buffer,
-    file: { bytes: number; contentType: string; sha256?: string },
-    signal: AbortSignal,
-  ) => {
-    const { bytes, contentType, sha256 } = file
-    const digest = sha256 === undefined ? {} : { ChecksumSHA256: Buffer.from(sha256, 'hex').toString('base64') }
-    const command = new PutObjectCommand({
-      ...at(name),
-      Body: body,
-      ContentLength: bytes,
-      ContentType: contentType,
-      ...digest,
-    })
-    await client.send(command, { abortSignal: signal })
-  }
   const sizeOf = async (name: string, signal: AbortSignal): Promise<number | undefined> => {
     const found = await orMissing(() => client.send(new HeadObjectCommand(at(name)), soon(signal)))
     return found?.ContentLength
@@ -74,14 +57,21 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
         // The SDK pipes the stream without handling its errors, and would wait forever.
         const unreadable = new AbortController()
         body.on('error', (error) => unreadable.abort(error))
-        await put(nameOfFile(file), body, file, AbortSignal.any([signal, unreadable.signal])).finally(() =>
-          body.destroy(),
-        )
+        const command = new PutObjectCommand({
+          ...at(nameOfFile(file)),
+          Body: body,
+          ContentLength: file.bytes,
+          ContentType: file.contentType,
+          ChecksumSHA256: Buffer.from(file.sha256, 'hex').toString('base64'),
+        })
+        const abortSignal = AbortSignal.any([signal, unreadable.signal])
+        await client.send(command, { abortSignal }).finally(() => body.destroy())
       }),
     keepThumbnail: (sha256, bytes, signal) =>
-      inStore(`keeping a thumbnail in s3://${bucket}`, () =>
-        put(nameOfThumbnail(sha256), bytes, { bytes: bytes.length, contentType: 'image/webp' }, signal),
-      ),
+      inStore(`keeping a thumbnail in s3://${bucket}`, async () => {
+        const what = { Body: bytes, ContentLength: bytes.length, ContentType: 'image/webp' }
+        await client.send(new PutObjectCommand({ ...at(nameOfThumbnail(sha256)), ...what }), { abortSignal: signal })
+      }),
     read: (file, signal, range) =>
       inStore(`reading a file in s3://${bucket}`, async () => {
         const name = 'thumbnailOf' in file ? nameOfThumbnail(file.thumbnailOf) : nameOfFile(file)

@@ -17,6 +17,8 @@ export type Thumbnail =
   | { kind: 'none'; why: string }
   | { kind: 'damaged'; why: string }
 
+type Sharp = (typeof import('sharp'))['default']
+
 /** Decodings run one at a time, since their memory grows with the pixels. */
 let last: Promise<unknown> = Promise.resolve()
 
@@ -33,13 +35,18 @@ export async function thumbnailOf(
 ): Promise<Thumbnail | undefined> {
   const isVideo = file.contentType.startsWith('video/')
   if (isVideo ? ffmpeg === undefined : !decoded.has(file.contentType)) return undefined
-  const made = last.then(() => (ffmpeg && isVideo ? ofVideo(file, { ffmpeg, signal }) : ofPicture(file.path)))
+  const sharp = await import('sharp').then((loaded) => loaded.default).catch(() => undefined)
+  if (sharp === undefined) return { kind: 'none', why: 'sharp is not installed' }
+  const made = last.then(() =>
+    ffmpeg && isVideo ? ofVideo(sharp, file, { ffmpeg, signal }) : ofPicture(sharp, file.path),
+  )
   last = made.catch(() => {})
   return made
 }
 
 /** The first frame of a video, within limits that leave eight copies their ten minutes. */
 async function ofVideo(
+  sharp: Sharp,
   { path, contentType }: { path: string; contentType: string },
   { ffmpeg, signal }: { ffmpeg: Ffmpeg; signal: AbortSignal },
 ): Promise<Thumbnail> {
@@ -69,14 +76,10 @@ async function ofVideo(
   const raw = { width: Number(width), height: Number(height), channels: 3 as const }
   const pixels = bytes.subarray(header.length)
   if (pixels.length !== raw.channels * raw.width * raw.height) return { kind: 'none', why: 'ffmpeg found no frame' }
-  const sharp = await loadSharp()
-  if (sharp === undefined) return { kind: 'none', why: 'sharp is not installed' }
   return { kind: 'made', bytes: await sharp(pixels, { raw }).webp({ quality: 80 }).toBuffer() }
 }
 
-async function ofPicture(from: string): Promise<Thumbnail> {
-  const sharp = await loadSharp()
-  if (sharp === undefined) return { kind: 'none', why: 'sharp is not installed' }
+async function ofPicture(sharp: Sharp, from: string): Promise<Thumbnail> {
   try {
     // Reads only the header. Images that are too large are not decoded.
     const { width, height, format, isProgressive } = await sharp(from, { limitInputPixels: false }).metadata()
@@ -89,13 +92,5 @@ async function ofPicture(from: string): Promise<Thumbnail> {
   } catch (error) {
     const why = error instanceof Error ? error.message.slice(0, 200) : 'the image cannot be decoded'
     return /timeout/i.test(why) ? { kind: 'none', why } : { kind: 'damaged', why }
-  }
-}
-
-async function loadSharp() {
-  try {
-    return (await import('sharp')).default
-  } catch {
-    return undefined
   }
 }

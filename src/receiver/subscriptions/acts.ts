@@ -1,6 +1,7 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
+import { invalidBody } from '../../platform/http/json-body.ts'
 import { parseGivenUrl } from '../../platform/outward/public-url.ts'
 import { and, eq, type PgUpdateSetSource, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
@@ -54,9 +55,9 @@ export async function addSubscription(
   settings: Pick<ReceiverSettings, 'production'>,
 ): Promise<{ name: string; url: string; position: number; secret: string }> {
   const url = parseGivenUrl(given)
-  if (typeof url === 'string') throw refusedUrl(url)
+  if (typeof url === 'string') throw invalidBody(`url: ${url}`)
   const dialling = judgeSubscriptionUrl(url, settings)
-  if (dialling.kind === 'refused') throw refusedUrl(dialling.why)
+  if (dialling.kind === 'refused') throw invalidBody(`url: ${dialling.why}`)
   const secret = newSecret()
   const rows = await db.execute<{ place: string | null; others: number; position: string | null }>(sql`
     with place as materialized (
@@ -80,10 +81,6 @@ export async function addSubscription(
     )
   if (position === null) throw new HttpError(409, 'name_taken', `a subscription ${name} exists: choose another name`)
   return { name, url: url.href, position: Number(position), secret }
-}
-
-function refusedUrl(why: string): HttpError {
-  return new HttpError(400, 'invalid_body', `url: ${why}`)
 }
 
 /** The values that clear all failures of a subscription. */
