@@ -179,7 +179,7 @@ export function documentOf(operation: Operation): ZodOpenApiOperationObject {
   )
   const codes = [...always, ...(about.requestBody ? ofBody : []), ...own]
   const refusal = passesOn4xx && { '4XX': { description: "The provider's own refusal" } }
-  return { ...about, responses: { ...Object.fromEntries(successes), ...errorResponses(errors, codes), ...refusal } }
+  return { ...about, responses: { ...Object.fromEntries(successes), ...errorResponses(codes), ...refusal } }
 }
 
 export function jsonBody(schema: z.ZodType, example: object, { required = true } = {}) {
@@ -220,17 +220,14 @@ function hasBody(req: Request): boolean {
 type ErrorAnswer = { status: number; when: string; type?: string }
 
 /** The error answers of one call in OpenAPI: each status with the codes that this call can give, and no others. */
-function errorResponses<Code extends string>(
-  errors: Readonly<Record<Code, ErrorAnswer>>,
-  codes: readonly Code[],
-): ZodOpenApiResponsesObject {
+function errorResponses(codes: readonly Code[]): ZodOpenApiResponsesObject {
   const byStatus = Map.groupBy(new Set(codes), (code) => errors[code].status)
   return Object.fromEntries(
     [...byStatus]
       .toSorted(([a], [b]) => a - b)
       .map(([status, [first, ...others]]) => {
         if (first === undefined) throw new Error('a status has a code')
-        const { when, type } = errors[first]
+        const { when, type }: ErrorAnswer = errors[first]
         const example = errorBody(new HttpError(status, first, when, type === undefined ? {} : { type }))
         const schema = z.object({
           error: errorEnvelopeSchema.shape.error.extend({

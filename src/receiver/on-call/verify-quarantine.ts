@@ -4,7 +4,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
-import { admitAgain, type Quarantined } from '../intake/admit-again.ts'
+import { admitAgain } from '../intake/admit-again.ts'
 import { noteKeyUses } from '../intake/arrival-log.ts'
 import { distinct, storeDeliveries } from '../intake/store.ts'
 import { equals } from '../queries/page.ts'
@@ -34,7 +34,9 @@ export async function verifyQuarantine(
   const verified: Verified = { checked: 0, accepted: 0, refused: 0 }
   let after = 0
   for (;;) {
-    const rows = await nextRows(db, { after, reason })
+    const which = and(gt(id, after), equals(quarantine.reason, reason))
+    const page = firstThatFit({ which, order: sql`${id}`, rows: 100, bytes: 4 * 1024 * 1024 })
+    const rows = await db.select().from(quarantine).where(inArray(id, page)).orderBy(id)
     if (rows.length === 0) return verified
     after = rows.at(-1)?.id ?? after
     const authentic = rows.flatMap((row) => {
@@ -46,12 +48,8 @@ export async function verifyQuarantine(
       await noteKeyUses(db, accepted)
       const deliveries = distinct(accepted)
       await storeVerified(db, deliveries)
-      await db.delete(quarantine).where(
-        inArray(
-          id,
-          authentic.map((row) => row.id),
-        ),
-      )
+      const ids = authentic.map((row) => row.id)
+      await db.delete(quarantine).where(inArray(id, ids))
       wake('inbox')
       onAccepted?.(deliveries.map((delivery) => delivery.id))
     }
@@ -69,13 +67,4 @@ async function storeVerified(db: Database, deliveries: readonly Delivery[]): Pro
     await delay(100)
   }
   throw new Error('another transaction holds deliveries of the quarantine: verify again after it has ended')
-}
-
-async function nextRows(
-  db: Database,
-  { after, reason }: { after: number; reason: string | undefined },
-): Promise<Quarantined[]> {
-  const which = and(gt(id, after), equals(quarantine.reason, reason))
-  const page = firstThatFit({ which, order: sql`${id}`, rows: 100, bytes: 4 * 1024 * 1024 })
-  return db.select().from(quarantine).where(inArray(id, page)).orderBy(id)
 }

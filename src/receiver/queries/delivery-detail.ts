@@ -96,25 +96,18 @@ export async function attemptsOf(
     .where(inArray(attempts.delivery_id, ids))
     .orderBy(attempts.attempted_at)
     .limit(maxPageItems)
-  const ends = landedAt === null ? [] : await ordinaryEnds(tx, deliveries, landedAt)
-  return [...kept, ...ends].toSorted((a, b) => Date.parse(a.attempted_at) - Date.parse(b.attempted_at))
-}
-
-/**
- * Returns the landings at the first try: processed deliveries whose only rows in `attempts`, if any, are of later
- * replays. Postgres decides this, since only the first `maxPageItems` attempts were read.
- */
-async function ordinaryEnds(
-  tx: Executor,
-  deliveries: readonly Pick<DeliveryEntry, 'id' | 'state'>[],
-  landedAt: string,
-): Promise<DeliveryAttempt[]> {
-  const ids = sql.param(deliveries.flatMap(({ id, state }) => (state === 'processed' ? [id] : [])))
-  const rows = await tx.execute<{ id: string }>(sql`
-    select id from unnest(${ids}::uuid[]) as id
+  if (landedAt === null) return kept
+  // Landings at the first try: processed deliveries whose only rows in `attempts`, if any, are of later replays.
+  // Postgres decides this, since only the first `maxPageItems` attempts were read.
+  const processed = sql.param(deliveries.flatMap(({ id, state }) => (state === 'processed' ? [id] : [])))
+  const ends = await tx.execute<{ id: string }>(sql`
+    select id from unnest(${processed}::uuid[]) as id
     where (select 1 from ${attempts} where ${attempts.delivery_id} = id
       and (${attempts.detail} is distinct from 'replay' or ${attempts.attempted_at} = ${landedAt}) limit 1) is null`)
-  return rows.map(({ id }) => ({ delivery_id: id, attempted_at: landedAt, outcome: 'landed', detail: null }))
+  const atFirstTry = ends.map(({ id }) => {
+    return { delivery_id: id, attempted_at: landedAt, outcome: 'landed', detail: null }
+  })
+  return [...kept, ...atFirstTry].toSorted((a, b) => Date.parse(a.attempted_at) - Date.parse(b.attempted_at))
 }
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })

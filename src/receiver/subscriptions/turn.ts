@@ -74,7 +74,13 @@ async function postOn(deps: TurnDeps, leased: LeasedSubscription, holds: () => b
       from: at,
       probes: failures > 0,
       mayBegin,
-      post: (item) => postOne(deps, leased, item),
+      post: async (item) => {
+        const { name, url, secret } = leased
+        const what = { url, secret, webhookId: String(item.position), body: JSON.stringify(item) }
+        const end = await postChange(deps, what, deps.cut)
+        if (end.outcome !== 'cut') deps.onPosted(name, end.outcome)
+        return end
+      },
       save: (progress) => save(progress, true),
     })
     // After a whole page the position moves to its end: the changes after its last item did not match the filter.
@@ -108,20 +114,6 @@ async function readOn(
       logger.error({ subscription: leased.name, position: after }, `a subscription stopped: ${trouble}`)
     return undefined
   }
-}
-
-async function postOne(
-  deps: TurnDeps,
-  { name, url, secret }: LeasedSubscription,
-  item: FeedItem,
-): Promise<ChangePostEnd> {
-  const end = await postChange(
-    deps,
-    { url, secret, webhookId: String(item.position), body: JSON.stringify(item) },
-    deps.cut,
-  )
-  if (end.outcome !== 'cut') deps.onPosted(name, end.outcome)
-  return end
 }
 
 async function putOff(
