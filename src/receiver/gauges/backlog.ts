@@ -3,7 +3,7 @@ import type { Executor } from '../../platform/postgres/postgres.ts'
 import { isUsable, type Keys } from '../domain/keys.ts'
 import { maxCounted } from '../domain/limits.ts'
 import { pollLease } from '../domain/poll-schedule.ts'
-import { isHeldUp, isOverdueWithoutPollTime, isScheduledForKey, strangers } from '../reconciling/due.ts'
+import { isHeldUp, isOverdueWithoutPollTime, isScheduledForKey, unknownKeys } from '../reconciling/due.ts'
 import { callBudgets, completionsPerMinute } from './call-budgets.ts'
 
 export type Backlog = {
@@ -33,15 +33,15 @@ export async function readBacklog(
   { now, stuckAfterSeconds, fetchRatePerMinute, keys }: BacklogOptions,
 ): Promise<Backlog> {
   const at = sql`${now.toISOString()}::timestamptz`
-  const ours = sql`${sql.param(keys.all.map(({ name }) => name))}::text[]`
+  const knownKeys = sql`${sql.param(keys.all.map(({ name }) => name))}::text[]`
   // Requests that are being polled are not due.
   const isFree = pollLease.isFree(at)
   // Forces the order of the index: the planner underestimates the rows and would collect and sort all of them.
   await tx.execute(sql`select set_config('enable_bitmapscan', 'off', true)`)
   const scheduled = await tx.execute<{ key_name: string; due: number; incomplete: number }>(sql`
-    with recursive ${strangers(ours)},
-    queue as (select key_name from unnest(array_append(${ours}, '')) as k (key_name)
-      union all select key_name from stranger)
+    with recursive ${unknownKeys(knownKeys)},
+    queue as (select key_name from unnest(array_append(${knownKeys}, '')) as k (key_name)
+      union all select key_name from unknown_key)
     select queue.key_name, ${countInQueue(sql`next_poll_at <= ${at} and ${isFree}`, sql`next_poll_at`)} as due,
       ${countInQueue(sql`landed_at is not null and not media_complete and next_poll_at < 'infinity'`, sql`next_poll_at`)} as incomplete
     from queue`)

@@ -33,20 +33,20 @@ export function isOverdueWithoutPollTime(when: StuckAfter): SQL {
   return sql`(${isOverdue(when)} and r.next_poll_at is null)`
 }
 
-/** SQL: the poll queue of a row of `requests`; `ours` is an array of the names of known keys. queueOf() is the same. */
-function queueOfRow(ours: SQL): SQL {
-  return sql`case when key_name = any(${ours}) then key_name else '' end`
+/** SQL: the poll queue of a row of `requests`. `knownKeys` is an array of names. queueOf() is the same. */
+function queueOfRow(knownKeys: SQL): SQL {
+  return sql`case when key_name = any(${knownKeys}) then key_name else '' end`
 }
 
 /** Bounded, since services and senders can invent key names. */
-const maxStrangers = 1000
+const maxUnknownKeys = 1000
 
 /**
- * SQL for WITH RECURSIVE: `stranger`, the names of unknown keys in requests that are still to be polled. `ours` is an
- * array of the known names. It goes from name to name in the index requests_by_key, so its cost does not depend on the
+ * SQL for WITH RECURSIVE: `unknown_key`, the names of unknown keys in requests that are still to be polled. `knownKeys`
+ * is an array of names. The walk goes from name to name in the index requests_by_key, so its cost does not depend on the
  * number of waiting requests.
  */
-export function strangers(ours: SQL): SQL {
+export function unknownKeys(knownKeys: SQL): SQL {
   const waits = sql`next_poll_at is not null and next_poll_at < 'infinity'`
   return sql`
   walked (key_name) as (
@@ -58,7 +58,7 @@ export function strangers(ours: SQL): SQL {
       where ${waits} and coalesce(key_name, '') > walked.key_name
       order by coalesce(key_name, '') limit 1) as next
   ),
-  stranger as (select key_name from walked where key_name <> all(${ours}) limit ${maxStrangers})`
+  unknown_key as (select key_name from walked where key_name <> all(${knownKeys}) limit ${maxUnknownKeys})`
 }
 
 /**
@@ -77,7 +77,7 @@ function pollQueues(keyNames: readonly string[]): SQL {
 
 /**
  * SQL condition on a row of `requests`: it has a time for its next poll, and the key name of `queue`. It matches the
- * index requests_by_key, so it finds rows of an unknown key by that name alone: see strangers().
+ * index requests_by_key, so it finds rows of an unknown key by that name alone: see unknownKeys().
  */
 export const isScheduledForKey = sql`next_poll_at is not null and coalesce(key_name, '') = queue.key_name`
 
@@ -118,7 +118,7 @@ export type Finding = Wanted & {
  */
 export function duePolls({ now, keys, awaited, only, limit, resting, restingExtra = new Set() }: Finding): SQL {
   const names = keys.all.map(({ name }) => name)
-  const ours = sql`${sql.param(names)}::text[]`
+  const knownKeys = sql`${sql.param(names)}::text[]`
   const queues = ['', ...names].filter((name) => !resting.has(name))
   const isTime = sql`next_poll_at <= ${now}`
   /** Up to `limit` rows of each queue, in the order of an index. */
@@ -141,9 +141,9 @@ export function duePolls({ now, keys, awaited, only, limit, resting, restingExtr
       limit ${limit} for update skip locked
     ),
     extra as (
-      select ${queueOfRow(ours)} as key_name, request_id, doubt_poll_at as due_at from mediadock.requests r
+      select ${queueOfRow(knownKeys)} as key_name, request_id, doubt_poll_at as due_at from mediadock.requests r
       where doubt_poll_at <= ${now} and confirmed_at is null
-        and ${queueOfRow(ours)} <> all(${sql.param([...restingExtra])}::text[]) and ${only}
+        and ${queueOfRow(knownKeys)} <> all(${sql.param([...restingExtra])}::text[]) and ${only}
       order by doubt_poll_at limit ${limit} for update skip locked
     ),
     found as (
@@ -168,33 +168,33 @@ export function duePolls({ now, keys, awaited, only, limit, resting, restingExtr
  * oldest first. The index skips due requests of known keys.
  */
 export function duePollsOfRuns({ now, keys, stuckAfterSeconds, only, limit, resting }: Finding): SQL {
-  const ours = sql`${sql.param(keys.all.map(({ name }) => name))}::text[]`
+  const knownKeys = sql`${sql.param(keys.all.map(({ name }) => name))}::text[]`
   const rests = sql`${sql.param([...resting])}::text[]`
   return sql`
-    ${strangers(ours)},
+    ${unknownKeys(knownKeys)},
     without_time as (
       select request_id, tracked_at as due_at from mediadock.requests r
       where ${isOverdueWithoutPollTime({ now, stuckAfterSeconds })}
-        and ${queueOfRow(ours)} <> all(${rests}) and ${only}
+        and ${queueOfRow(knownKeys)} <> all(${rests}) and ${only}
       order by tracked_at limit ${limit} for update skip locked
     ),
     -- The rows are selected before any is locked, since up to the limit is read for each name.
     oldest as materialized (
-      select in_queue.* from stranger as queue cross join lateral (
+      select in_queue.* from unknown_key as queue cross join lateral (
         select request_id, next_poll_at as due_at from mediadock.requests r
         where ${isScheduledForKey} and next_poll_at <= ${now} and ${only}
         order by next_poll_at limit ${limit}
       ) as in_queue
       where '' <> all(${rests}) order by in_queue.due_at limit ${limit}
     ),
-    of_strangers as (
+    of_unknown_keys as (
       select request_id, next_poll_at as due_at from mediadock.requests r
       where request_id = any(array(select request_id from oldest)) and next_poll_at <= ${now} and ${only}
       for update skip locked
     ),
     due as (
       select *, false as is_extra, row_number() over (order by due_at) as place
-      from (select * from without_time union all select * from of_strangers) as ways order by place limit ${limit}
+      from (select * from without_time union all select * from of_unknown_keys) as ways order by place limit ${limit}
     )`
 }
 
