@@ -9,23 +9,20 @@ export type Effects = {
   is_confirmed: boolean
   /** The landing changes for all deliveries of the request whether they contradict its end. */
   concerns_all: boolean
-  /** The flags that the delivery gets. */
-  flags: readonly string[]
-  /** The reason for which the delivery is parked. */
+  /** The reason for which the delivery is flagged and parked. */
   parks: Ruling | null
   /** A single replay ends the parking. */
   unparks: boolean
 }
 
 export function effectsOf(report: JudgedReport): Effects {
-  const { via, ruling, status, was_status: was, flags } = report
+  const { via, ruling, status, was_status: was } = report
   const isWritten = ruling === 'landed' || ruling === 'agreed'
   const isParked = isMismatch(ruling)
   return {
     standing_status: isWritten ? status : was,
     is_confirmed: report.was_confirmed || (via === 'poll' && isWritten),
     concerns_all: isWritten && (via === 'poll' || report.changes_environment || was !== status),
-    flags: isParked ? [...flags, ruling] : flags,
     parks: isParked ? ruling : null,
     unparks: via === 'replay' && !isParked,
   }

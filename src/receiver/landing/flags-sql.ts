@@ -25,11 +25,16 @@ const endOfStatus = sql.raw(
     .join(' '),
 )
 
-/** The flags that the report carries or earned, and its parking, only while its claim is held. A replay has none. */
+/** The flags that the report carries. */
+const reported = sql`
+      select delivery_id, jsonb_array_elements_text(flags) as adds, false as ends_contradiction, null::text as parks,
+        false as unparks
+      from outcomes where delivery_id is not null and outcome not in (${unflagged})`
+
+/** A mismatch flags and parks the delivery, only while its claim is held. A single replay has no claim. */
 const own = sql`
-      select delivery_id, f.flag as adds, false as ends_contradiction, parks, unparks
-      from outcomes left join lateral jsonb_array_elements_text(flags) as f (flag) on true
-      where delivery_id is not null and outcome not in (${unflagged})
+      select delivery_id, parks, false, parks, unparks
+      from outcomes where (parks is not null or unparks) and outcome not in (${unflagged})
         and (via = 'replay' or delivery_id in (select dequeued.delivery_id from dequeued))`
 
 /**
@@ -87,7 +92,7 @@ const otherEnd = sql`
 
 /** The changes by every rule. */
 export const flagChanges = sql.join(
-  [own, otherEnvironment, reusedId, otherEnd],
+  [reported, own, otherEnvironment, reusedId, otherEnd],
   sql`
       union all`,
 )

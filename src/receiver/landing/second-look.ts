@@ -1,4 +1,3 @@
-import { isDeepStrictEqual } from 'node:util'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
@@ -24,14 +23,17 @@ export type MismatchedDelivery = {
   parked_others: number
 }
 
-/** The result that the view `results` shows. */
+/**
+ * The result that the view `results` shows. Postgres compares its output, which may be large, and its cost, which has
+ * more digits than a number.
+ */
 export type ShownResult = {
   status: string
   media_complete: boolean
-  cost: number | null
   key_name: string | null
   sandbox: boolean | null
-  output: unknown
+  has_same_cost: boolean
+  has_same_output: boolean
 }
 
 /** Changes the rulings that need a second look. The version of the row guards them too. */
@@ -69,23 +71,14 @@ export function rulingOnMismatch(
  * and the name of the model are no change for readers.
  */
 export function agrees(report: JudgedReport, shown: ShownResult): boolean {
-  const [item] = report.media
-  return isDeepStrictEqual(
-    {
-      status: report.status,
-      media_complete: report.media_complete,
-      cost: report.cost === undefined ? null : Number(report.cost),
-      key_name: report.key_name,
-      sandbox: toSandbox(report.request_environment ?? report.result_environment),
-      output: asStored(report.output ?? (item && outputOfItem(item))),
-    },
-    shown,
+  return (
+    shown.has_same_cost &&
+    shown.has_same_output &&
+    shown.status === report.status &&
+    shown.media_complete === report.media_complete &&
+    shown.key_name === report.key_name &&
+    shown.sandbox === toSandbox(report.request_environment ?? report.result_environment)
   )
-}
-
-/** Returns the value that Postgres returns for this one, stored as JSON. */
-function asStored(value: unknown): unknown {
-  return value === undefined ? null : JSON.parse(JSON.stringify(value))
 }
 
 const most = sql.raw(String(maxParkedForRequest))
@@ -106,12 +99,12 @@ async function mismatchedDeliveries(
   if (mismatches.length === 0) return new Map()
   const given = mismatches.map(({ request_id, delivery_id, ruling }) => ({ request_id, delivery_id, ruling }))
   const rows = await db.execute<MismatchedDelivery & { request_id: string }>(sql`
-    select given.request_id, 'key_mismatch' = any(d.flags) as is_flagged,
+    select given.request_id, coalesce('key_mismatch' = any(d.flags), false) as is_flagged,
       (select i.replay_id from mediadock.inbox i where i.delivery_id = given.delivery_id limit 1) is not null
         as is_replayed,
       ${parkedOthers(sql`given.request_id`, sql`given.ruling`, sql`given.delivery_id`)} as parked_others
-    from jsonb_to_recordset(${JSON.stringify(given)}::jsonb) as given (request_id uuid, delivery_id uuid, ruling text),
-      lateral (select flags from mediadock.deliveries where id = given.delivery_id limit 1) as d`)
+    from jsonb_to_recordset(${JSON.stringify(given)}::jsonb) as given (request_id uuid, delivery_id uuid, ruling text)
+      left join lateral (select flags from mediadock.deliveries where id = given.delivery_id limit 1) as d on true`)
   return new Map(rows.map(({ request_id: requestId, ...row }) => [requestId, row]))
 }
 
@@ -122,9 +115,14 @@ async function shownResults(db: Database, judged: readonly JudgedReport[]): Prom
       via === 'poll' && ruling === 'landed' && hasLanded && !changesEnvironment,
   )
   if (replacing.length === 0) return new Map()
-  const ids = sql.param(replacing.map((report) => report.request_id))
+  const given = replacing.map(({ request_id, cost, output, media: [item] }) => {
+    return { request_id, cost, output: output ?? (item && outputOfItem(item)) }
+  })
   const rows = await db.execute<ShownResult & { request_id: string }>(sql`
-    select request_id, status, media_complete, cost::float8 as cost, key_name, sandbox, output
-    from mediadock.results where request_id = any(${ids}::uuid[])`)
+    select given.request_id, status, media_complete, key_name, sandbox,
+      shown.cost is not distinct from given.cost as has_same_cost,
+      shown.output is not distinct from given.output as has_same_output
+    from jsonb_to_recordset(${JSON.stringify(given)}::jsonb) as given (request_id uuid, cost numeric, output jsonb),
+      lateral (select * from mediadock.results where request_id = given.request_id limit 1) as shown`)
   return new Map(rows.map(({ request_id: requestId, ...row }) => [requestId, row]))
 }

@@ -244,34 +244,25 @@ const judged = (one: ReportToLand, row: RequestRow): JudgedReport => ({
 })
 
 describe('a result of the provider agrees with what readers have', () => {
-  const url = 'https://media.example/a.png'
-  const item = { kind: 'image', position: 0, url, width: 4 } as const
   const shown: ShownResult = {
     status: 'COMPLETED',
     media_complete: true,
-    cost: 3,
     key_name: 'live',
     sandbox: false,
-    output: { images: [{ width: 4, url }] },
+    has_same_cost: true,
+    has_same_output: true,
   }
-  const result = { ...polled, media: [item] }
-  const ofFailure = { ...shown, status: 'FAILED', output: null }
-  const ofTwo = { ...shown, output: { images: [{ url }, { url }] } }
-
   it.each<[string, Partial<ReportToLand>, ShownResult, boolean]>([
-    ['the same', result, shown, true],
-    ['without its cost', { ...result, cost: undefined }, shown, true],
-    ['a failure', { ...polled, ...failed }, ofFailure, true],
-    ['several images', { ...polled, media: [item, item], output: { images: [{ url }, { url }] } }, ofTwo, true],
-    ['another end', { ...polled, ...failed }, shown, false],
-    ['another cost', { ...result, cost: 4 }, shown, false],
-    ['another width', { ...result, media: [{ ...item, width: 5 }] }, shown, false],
-    ['more images', { ...result, output: { images: [{ url }, { url }] } }, shown, false],
-    ['what was incomplete', result, { ...shown, media_complete: false }, false],
-    ['another key', result, { ...shown, key_name: 'other' }, false],
-    ['another environment', result, { ...shown, sandbox: true }, false],
+    ['the same', {}, shown, true],
+    ['a failure', failed, { ...shown, status: 'FAILED' }, true],
+    ['another end', failed, shown, false],
+    ['another cost', {}, { ...shown, has_same_cost: false }, false],
+    ['another output', {}, { ...shown, has_same_output: false }, false],
+    ['what was incomplete', {}, { ...shown, media_complete: false }, false],
+    ['another key', {}, { ...shown, key_name: 'other' }, false],
+    ['another environment', {}, { ...shown, sandbox: true }, false],
   ])('%s', (_what, given, of, expected) => {
-    expect(agrees(judged(report('live', given), landed(tracked('live'), 'live')), of)).toBe(expected)
+    expect(agrees(judged(report('live', { ...polled, ...given }), landed(tracked('live'), 'live')), of)).toBe(expected)
   })
 })
 
