@@ -53,11 +53,13 @@ export function createUnsignedHints({ db, time, logger, dropped }: UnsignedHints
 
 /** Makes the extra polls due. Returns the requests that another transaction locks, without a change to them. */
 async function makeDue(db: Database, hinted: readonly Hinted[], now: SQL): Promise<readonly { request_id: string }[]> {
+  const requestIds = sql.param(hinted.map(({ requestId }) => requestId))
+  const sourceNames = sql.param(hinted.map(({ sourceName }) => sourceName))
   return db.execute<{ request_id: string }>(sql`
     with open as (
       select r.request_id
-      from unnest(${sql.param(hinted.map((one) => one.requestId))}::uuid[], ${sql.param(hinted.map((one) => one.sourceName))}::text[])
-        as hinted (request_id, source_name), mediadock.requests r
+      from unnest(${requestIds}::uuid[], ${sourceNames}::text[]) as hinted (request_id, source_name),
+        mediadock.requests r
       where r.request_id = any(array[hinted.request_id]) and r.source_name is not distinct from hinted.source_name
         and r.confirmed_at is null and ${needsExtraPoll(now)}
     ),
