@@ -114,32 +114,27 @@ export async function countWaitingCopies(db: Database): Promise<number> {
 export type ArchivedFile = { sha256: string; bytes: number; contentType: string }
 
 /** Registers a file to be stored. Returns its incarnation; undefined while the same file is being deleted. */
-export async function wantFile(
-  db: Database,
-  { sha256, bytes, contentType }: ArchivedFile,
-): Promise<string | undefined> {
-  const rows = await retryConflicts(() =>
-    // Longer than storing a file may take until `endCopy`. After that it is checked whether a copy refers to the file.
-    db.execute<{ wanted: string | null }>(sql`
-      with wanted as (
-        insert into mediadock.archived_files as f (sha256, bytes, content_type, incarnation, look_at)
-        values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${later(now, 900)})
-        on conflict (sha256) do update set look_at = excluded.look_at where f.removing_at is null
-        returning f.incarnation
-      )
-      select (select incarnation from wanted) as wanted`),
-  )
-  return one(rows, `registering the file ${sha256}`).wanted ?? undefined
+export function wantFile(db: Database, file: ArchivedFile): Promise<string | undefined> {
+  // Longer than storing a file may take until `endCopy`. After that it is checked whether a copy refers to the file.
+  return register(db, file, later(now, 900), sql`where f.removing_at is null`)
 }
 
 /** Schedules a check of a file that may be stored without a reference, even if its row is gone. */
-export async function doubtFile(db: Database, { sha256, bytes, contentType }: ArchivedFile): Promise<void> {
-  await retryConflicts(() =>
-    db.execute(sql`
-      insert into mediadock.archived_files (sha256, bytes, content_type, incarnation, look_at)
-      values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${now})
-      on conflict (sha256) do update set look_at = excluded.look_at`),
+export async function doubtFile(db: Database, file: ArchivedFile): Promise<void> {
+  await register(db, file, now, sql``)
+}
+
+async function register(db: Database, { sha256, bytes, contentType }: ArchivedFile, lookAt: SQL, unless: SQL) {
+  const rows = await retryConflicts(() =>
+    db.execute<{ incarnation: string | null }>(sql`
+      with registered as (
+        insert into mediadock.archived_files as f (sha256, bytes, content_type, incarnation, look_at)
+        values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${lookAt})
+        on conflict (sha256) do update set look_at = excluded.look_at ${unless} returning f.incarnation
+      )
+      select (select incarnation from registered) as incarnation`),
   )
+  return one(rows, `registering the file ${sha256}`).incarnation ?? undefined
 }
 
 export type Stored = ArchivedFile & { incarnation: string; archivedUrl: string; hasThumbnail: boolean }
