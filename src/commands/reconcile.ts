@@ -1,5 +1,4 @@
-import { recorded } from '../receiver/reconciling/reconcile-runs.ts'
-import { reconcileOne, runOf, runOnce } from '../receiver/reconciling/reconciler.ts'
+import { reconcileOne, recorded, runOf, runOnce } from '../receiver/reconciling/reconciler.ts'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withProcessing } from './processing.ts'

@@ -12,8 +12,7 @@ import { readSpending } from './queries/costs.ts'
 import { createPollKeeper, createSetAside } from './reconciling/poll-claims.ts'
 import { createPoller, type Poller } from './reconciling/poller.ts'
 import type { PollingDeps } from './reconciling/polling.ts'
-import { runReported, silentAfterSeconds } from './reconciling/reconcile-runs.ts'
-import * as reconciler from './reconciling/reconciler.ts'
+import { reconcileOne, runReported, silentAfterSeconds } from './reconciling/reconciler.ts'
 import { pollMs, type RunningSlice } from './slice.ts'
 import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import { noteStart, writeMinutes } from './upkeep/minutes.ts'
@@ -85,7 +84,7 @@ export function startBackground(parts: Parts, running: readonly RunningSlice[], 
   return {
     reconcileNow: schedules.reconcileNow,
     /** Polls one request; undefined when the request is not tracked or its row stays locked. */
-    reconcileOne: (requestId: string) => reconciler.reconcileOne({ ...polling, db }, requestId),
+    reconcileOne: (requestId: string) => reconcileOne({ ...polling, db }, requestId),
     ...watched,
     nextRunAt: schedules.nextRunAt,
     /** After the signal: waits for every round to end, and writes buffered log rows. */

@@ -10,7 +10,7 @@ import { countParked, inboxDepth } from './gauges/inbox-depth.ts'
 import { readNotifyQueue } from './gauges/notify-queue.ts'
 import { countOverdue } from './gauges/overdue.ts'
 import { unsequencedSeconds } from './gauges/unsequenced.ts'
-import { lastRunEndedAt } from './reconciling/reconcile-runs.ts'
+import { lastRunEndedAt } from './reconciling/reconciler.ts'
 
 export type MetricsDeps = {
   registry: Registry

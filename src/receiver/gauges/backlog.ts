@@ -3,7 +3,7 @@ import type { Executor } from '../../platform/postgres/postgres.ts'
 import { isUsable, type Keys } from '../domain/keys.ts'
 import { maxCounted } from '../domain/limits.ts'
 import { pollLease } from '../domain/poll-schedule.ts'
-import { isHeldUp, isOverdueWithoutPollTime, isScheduledForKey, unknownKeys } from '../reconciling/due.ts'
+import { isHeldUp, isOverdue, isScheduledForKey, unknownKeys } from '../reconciling/due.ts'
 import { callBudgets, completionsPerMinute } from './call-budgets.ts'
 
 export type Backlog = {
@@ -48,7 +48,7 @@ export async function readBacklog(
   const withoutTime = await tx.execute<{ key_name: string; due: number }>(sql`
     select key_name, count(*)::int as due from (
       select coalesce(key_name, '') as key_name from mediadock.requests r
-      where ${isOverdueWithoutPollTime({ now, stuckAfterSeconds })} and ${isFree}
+      where ${isOverdue({ now, stuckAfterSeconds })} and r.next_poll_at is null and ${isFree}
       order by tracked_at limit ${maxCounted + 1}) as found
     group by key_name`)
   // Runs claim these before their time, since the outage that held them up is over.

@@ -4,7 +4,7 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { Keys } from '../domain/keys.ts'
 import { processStarts, reconcileRuns } from '../domain/on-call-schema.ts'
 import { readBacklog } from '../gauges/backlog.ts'
-import { runTriggers } from '../reconciling/reconcile-runs.ts'
+import { runTriggers } from '../reconciling/reconciler.ts'
 import { paging, times } from './filters.ts'
 import { matches, microsOf, readPage, type Order, type Page } from './page.ts'
 

@@ -19,18 +19,13 @@ import type { Keys } from '../domain/keys.ts'
 /** The inputs of overdue: the present time, a literal for pages, and STUCK_AFTER_SECONDS. */
 export type StuckAfter = { now: Date | SQL; stuckAfterSeconds: number }
 
-/** SQL condition on a row `r` of `requests`: it is overdue, that is, it was tracked too long ago and has not ended. */
+/**
+ * SQL condition on a row `r` of `requests`: it is overdue, that is, it was tracked too long ago and has not ended. It
+ * matches the index requests_unended.
+ */
 export function isOverdue({ now, stuckAfterSeconds }: StuckAfter): SQL {
   const at = now instanceof Date ? sql`${now.toISOString()}::timestamptz` : now
   return sql`(r.landed_at is null and r.tracked_at <= ${later(at, -stuckAfterSeconds)})`
-}
-
-/**
- * SQL condition on a row `r` of `requests`: it is overdue and has no time for a poll, usually since it was never
- * polled. It matches the index requests_unended.
- */
-export function isOverdueWithoutPollTime(when: StuckAfter): SQL {
-  return sql`(${isOverdue(when)} and r.next_poll_at is null)`
 }
 
 /** SQL: the poll queue of a row of `requests`. `knownKeys` is an array of names. queueOf() is the same. */
@@ -164,8 +159,8 @@ export function duePolls({ now, keys, awaited, only, limit, resting, restingExtr
 }
 
 /**
- * SQL for WITH RECURSIVE: `due`, overdue requests that have no time for a poll yet, and due requests of unknown keys;
- * oldest first. The index skips due requests of known keys.
+ * SQL for WITH RECURSIVE: `due`, overdue requests that have no time for a poll yet, usually since they were never
+ * polled, and due requests of unknown keys; oldest first. The index skips due requests of known keys.
  */
 export function duePollsOfRuns({ now, keys, stuckAfterSeconds, only, limit, resting }: Finding): SQL {
   const knownKeys = sql`${sql.param(keys.all.map(({ name }) => name))}::text[]`
@@ -174,7 +169,7 @@ export function duePollsOfRuns({ now, keys, stuckAfterSeconds, only, limit, rest
     ${unknownKeys(knownKeys)},
     without_time as (
       select request_id, tracked_at as due_at from mediadock.requests r
-      where ${isOverdueWithoutPollTime({ now, stuckAfterSeconds })}
+      where ${isOverdue({ now, stuckAfterSeconds })} and r.next_poll_at is null
         and ${queueOfRow(knownKeys)} <> all(${rests}) and ${only}
       order by tracked_at limit ${limit} for update skip locked
     ),

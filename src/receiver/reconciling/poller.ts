@@ -21,7 +21,7 @@ import { beginPolls, type PollingDeps } from './polling.ts'
  *   domain/poll-rhythm.ts     computes its time
  *   domain/poll-schedule.ts   has every change of the times and of the lease
  *
- * Beside the way: unsigned-hints.ts asks for extra polls, and reconcile-runs.ts records runs.
+ * Beside the way, unsigned-hints.ts asks for extra polls.
  */
 
 export type Poller = ReturnType<typeof createPoller>

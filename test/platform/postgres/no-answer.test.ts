@@ -17,7 +17,6 @@ import * as inbox from '../../../src/receiver/landing/inbox.ts'
 import { landOne } from '../../../src/receiver/landing/land-reports.ts'
 import { landExplained, replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { reportToLand } from '../../../src/receiver/landing/report-to-land.ts'
-import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
 import { keysOf, liveKey } from '../../support/receiver.ts'
@@ -82,7 +81,7 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   [
     'the row of a run',
     (db) =>
-      recorded({ db, time: () => time }, 'manual', async () => ({
+      reconciler.recorded({ db, time: () => time }, 'manual', async () => ({
         scanned: 1,
         landed: 0,
         running: 0,
