@@ -3,13 +3,7 @@ import { z } from 'zod'
 import { verifyQuarantine } from '../on-call/verify-quarantine.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { arrivalSchema, listArrivals, type TailedArrival, followArrivals, fromNow } from '../queries/arrivals.ts'
-import {
-  arrivalListSchema,
-  parseFilters,
-  quarantineListSchema,
-  InvalidFilterError,
-  type ArrivalFilters,
-} from '../queries/filters.ts'
+import { arrivalListSchema, parseFilters, quarantineListSchema, type ArrivalFilters } from '../queries/filters.ts'
 import { pageSchema, decodeCursor, type Place } from '../queries/page.ts'
 import { listQuarantine, quarantinedSchema } from '../queries/quarantine.ts'
 import { createEventStreams, type Send } from './event-stream.ts'
@@ -72,19 +66,10 @@ function sendArrivals(deps: ReceiverDeps, filters: ArrivalFilters, after: Place)
   }
 }
 
-/**
- * Returns the place after which to start: the browser's Last-Event-ID after a lost connection, otherwise the present.
- */
+/** The place after which to start: the browser's Last-Event-ID after a lost connection, otherwise the present. */
 function resumeAt(req: Request, now: Date): Place {
   const last = req.get('last-event-id')
-  if (!last) return fromNow(now)
-  try {
-    return decodeCursor(last, 'bigint')
-  } catch (error) {
-    throw error instanceof InvalidFilterError
-      ? new InvalidFilterError('Last-Event-ID', 'is not an id of this stream')
-      : error
-  }
+  return last ? decodeCursor(last, 'bigint', ['Last-Event-ID', 'is not an id of this stream']) : fromNow(now)
 }
 
 function toEvent({ arrival, cursor }: TailedArrival): string {

@@ -48,12 +48,18 @@ export function encodeCursor({ micros, id }: Place): string {
   return Buffer.from(`${micros}.${id}`).toString('base64url')
 }
 
-/** Decodes a cursor. Throws InvalidFilterError for one that was not made here. */
-export function decodeCursor(cursor: string, idType: keyof typeof placePattern): Place {
+const ofList = ['cursor', 'is not a next_cursor of this list'] as const
+
+/** Decodes a cursor. Throws InvalidFilterError with these words for one that was not made here. */
+export function decodeCursor(
+  cursor: string,
+  idType: keyof typeof placePattern,
+  words: readonly [string, string] = ofList,
+) {
   const [, micros, id] = placePattern[idType].exec(Buffer.from(cursor, 'base64url').toString('latin1')) ?? []
   const known = micros !== undefined && id !== undefined && (idType === 'bigint' || z.guid().safeParse(id).success)
-  if (!known) throw new InvalidFilterError('cursor', 'is not a next_cursor of this list')
-  return { micros, id }
+  if (!known) throw new InvalidFilterError(...words)
+  return { micros, id } satisfies Place
 }
 
 export function instantOf(micros: string): SQL {
