@@ -8,14 +8,12 @@ import { defaultPageItems, maxPageItems } from '../domain/page-limits.ts'
 import { isStorable } from '../domain/storable.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 
-/** An invalid filter, with the name of its parameter. */
+/** An invalid filter. The message begins with the name of its parameter. */
 export class InvalidFilterError extends Error {
   override name = 'InvalidFilterError'
   code = 'invalid_filter' as const
-  parameter: string
   constructor(parameter: string, message: string) {
     super(`${parameter}: ${message}`)
-    this.parameter = parameter
   }
 }
 

@@ -48,7 +48,7 @@ function deliveryPage({ keys, links }: ConsoleDeps, { delivery, request, view }:
       <div>${card('What it is', factsOf(delivery))} ${card('How it was verified', verificationFacts(delivery, keys()))} ${card('Attempts', attemptsTable(delivery))}</div>
       <div>${card('Its request', requestNow(delivery, request, links))} ${card('Headers', headersPart(delivery.headers, 'The signature and credentials are never shown.'))}</div>
     </div>
-    ${card('Arrivals', arrivalsTable(delivery))} ${card('Body', bodyPart(`/deliveries/${id}`, Buffer.from(delivery.body_base64, 'base64'), view))}`
+    ${card('Arrivals', html`<div data-exact>${arrivalsTable(delivery)}</div>`)} ${card('Body', bodyPart(`/deliveries/${id}`, Buffer.from(delivery.body_base64, 'base64'), view))}`
 }
 
 function factsOf(delivery: DeliveryDetail): Markup {
@@ -97,14 +97,14 @@ function attemptsTable({ attempts, state, claims }: DeliveryDetail): Markup {
 }
 
 function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
-  return html`<div data-exact>${listTable({
+  return listTable({
     label: 'Arrivals',
     columns: arrivalColumns,
     names: arrivalColumns.flatMap(({ name }) => name ?? []),
     // The top of the page shows that the delivery is parked, and why.
     items: arrival_log.map((arrival) => ({ ...arrival, parked_reason: null })),
     empty: 'The log has no row for this delivery. Rows are written just after the answer, and kept for RETENTION_DAYS.',
-  })}</div>`
+  })
 }
 
 function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | undefined, links: LinkPolicy): Markup {
