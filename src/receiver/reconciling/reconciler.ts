@@ -140,13 +140,12 @@ async function pollSome(deps: PollingDeps, resting: RestingQueues): Promise<Prom
     const due = await claim(deps, { limit: claimRows, ...resting.queues() })
     return beginPolls(deps, due, resting)
   }
-  const known = Promise.allSettled(await begin(claimDue))
-  try {
-    const others = await Promise.allSettled(await begin(claimForRun))
-    return [...(await known), ...others]
-  } finally {
-    await known
-  }
+  const known = await begin(claimDue)
+  const others = await begin(claimForRun).catch(async (error: unknown) => {
+    await Promise.allSettled(known)
+    throw error
+  })
+  return Promise.allSettled([...known, ...others])
 }
 
 /** Polls one request now, regardless of its schedule. Undefined if it is not tracked or its row stays locked. */
@@ -163,7 +162,7 @@ export function runOf(ending: PollEnding): ReconcileRun {
   return run
 }
 
-export function newRun(): ReconcileRun {
+function newRun(): ReconcileRun {
   return { scanned: 0, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
 }
 
