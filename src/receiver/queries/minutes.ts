@@ -5,7 +5,6 @@ import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import { processStarts } from '../domain/on-call-schema.ts'
 import { readWithin } from './deadline.ts'
 import { InvalidFilterError, times } from './filters.ts'
 import { withIso } from './page.ts'
@@ -61,10 +60,10 @@ export async function readMinutes(
   const step = steps.find((minutes) => wanted / minutes <= maxPoints) ?? 60
   return readWithin(db, async (tx) => {
     const rows = await readPoints(tx, { begin: from.toISOString(), end: to.toISOString(), step, now })
-    const { started_at } = processStarts
+    const { started_at } = onCall.processStarts
     const starts = await tx
       .select()
-      .from(processStarts)
+      .from(onCall.processStarts)
       .where(and(gte(started_at, from.toISOString()), lt(started_at, to.toISOString())))
       .orderBy(desc(started_at))
       .limit(500)

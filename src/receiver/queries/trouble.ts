@@ -6,7 +6,6 @@ import { callBudgets } from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import { maxCounted } from '../domain/limits.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import { issues } from '../domain/on-call-schema.ts'
 import { maxIdsInAddress } from '../domain/problem.ts'
 import * as schema from '../domain/schema.ts'
 import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
@@ -216,7 +215,7 @@ export async function countUntracked(db: Database): Promise<{ untracked: number;
   return one(rows, 'counting untracked requests')
 }
 
-const i = columnsOf(issues, 'i')
+const i = columnsOf(onCall.issues, 'i')
 
 /** Counts of items that need attention, each up to `maxOnBadge`. */
 export type Counters = { issues: number; critical: number; parked: number; quarantined: number; overdue: number }
