@@ -4,7 +4,7 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 
-/** One poll, and its outcome. */
+/** One call of a poll, and its outcome. */
 export type PollRecord = {
   requestId: string
   keyName: string

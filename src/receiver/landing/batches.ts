@@ -54,7 +54,7 @@ export function createBatches(deps: BatchesDeps): Batches {
         write(lane, taken).catch((error: unknown) =>
           logger.error(
             { err: error, deliveries: taken.batch.length },
-            'unexpected error while landing a batch: its deliveries may wait until their leases expire',
+            'unexpected error while landing a batch: its deliveries stay in memory until this process ends',
           ),
         )
       }

@@ -1,5 +1,5 @@
 import { faultOf, postgresMessage } from '../../platform/postgres/errors.ts'
-import type { Hint, Parsed, Report, UnreadableReason } from '../domain/report.ts'
+import type { Parsed, Report, UnreadableReason } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import type { Claimed } from './claimed.ts'
 import { applyHint } from './hint.ts'
@@ -13,8 +13,14 @@ import { returnPauseMs, writeOrExpire } from './returning.ts'
  */
 export async function beforeLanding(deps: LandingDeps, claimed: Claimed, parsed: Parsed): Promise<Report | undefined> {
   if (parsed.kind === 'unreadable') return parkUnreadable(deps, claimed, parsed.reason)
-  await joinSubmitOf(deps, claimed, parsed.jobId)
-  return parsed.kind === 'report' ? parsed.report : applyClaimedHint(deps, claimed, parsed)
+  try {
+    await joinSubmitOf(deps, claimed, parsed.jobId)
+    if (parsed.kind === 'report') return parsed.report
+    await applyHint(deps, claimed, parsed)
+  } catch (error) {
+    await putOff(deps, claimed, error)
+  }
+  return undefined
 }
 
 /** Ends the submit that the URL of the webhook names, if it names one. */
@@ -37,21 +43,17 @@ async function parkUnreadable(deps: LandingDeps, claimed: Claimed, reason: Unrea
   )
 }
 
-/** Applies a hint. If Postgres refuses, applies it again later, and parks it after five tries. */
-async function applyClaimedHint(deps: LandingDeps, claimed: Claimed, hint: Hint): Promise<undefined> {
+/** Puts off a delivery that Postgres refuses, or parks it after five tries. Throws if Postgres itself failed. */
+async function putOff(deps: LandingDeps, claimed: Claimed, error: unknown): Promise<void> {
   const { db, time, logger } = deps
-  try {
-    await applyHint(deps, claimed, hint)
-  } catch (error) {
-    const fault = faultOf(error)
-    if (fault === 'server') throw error
-    logger.error({ err: error, delivery_id: claimed.deliveryId }, 'a hint could not be landed, landing it later')
-    if (fault === 'locked') {
-      const pauseMs = returnPauseMs(claimed.claims)
-      await returnClaims(db, [{ ...claimed, pauseMs }], { now: time(), trouble: 'a lock of another transaction' })
-    } else {
-      const failure = { claimed, reason: 'landing_failed' as const, detail: postgresMessage(error), now: time() }
-      await writeOrExpire(deps, claimed, retryOrPark(db, failure))
-    }
+  const fault = faultOf(error)
+  if (fault === 'server') throw error
+  logger.error({ err: error, delivery_id: claimed.deliveryId }, 'a claimed delivery is put off')
+  if (fault === 'locked') {
+    const pauseMs = returnPauseMs(claimed.claims)
+    await returnClaims(db, [{ ...claimed, pauseMs }], { now: time(), trouble: 'a lock of another transaction' })
+  } else {
+    const failure = { claimed, reason: 'landing_failed' as const, detail: postgresMessage(error), now: time() }
+    await writeOrExpire(deps, claimed, retryOrPark(db, failure))
   }
 }

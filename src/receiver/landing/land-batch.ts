@@ -1,8 +1,8 @@
+import { shortLockWaitMs } from '../../platform/postgres/lock-wait.ts'
 import { loggedTraceId } from '../domain/trace.ts'
 import type { DeliveryInFlight } from './in-flight.ts'
 import { landReports, type LandingOutcome } from './land-reports.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { landingLockWaitMs } from './parts-sql.ts'
 import { returnRaced, type BatchDeps } from './returning.ts'
 
 /** `unlanded`: the deliveries that a failed statement has not landed. */
@@ -21,7 +21,7 @@ export type Failed = {
 export async function landBatch(
   deps: BatchDeps,
   batch: readonly DeliveryInFlight[],
-  waitMs: number = landingLockWaitMs,
+  waitMs: number = shortLockWaitMs,
 ): Promise<Failed | undefined> {
   const startedMs = performance.now()
   const at = { now: deps.time(), keys: deps.keys, waitMs }

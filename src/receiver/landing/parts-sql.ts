@@ -37,13 +37,6 @@ import type { JudgedReport } from './request-rows.ts'
  *   counted once    everyNotification reads `notified` apart. In a join it might be read once for each row
  */
 
-/** How long a landing waits for a row that another transaction locks: much longer than a landing takes. */
-export const landingLockWaitMs = 500
-
-/** Bounds the wait for a row that another transaction locks. The whole batch waits for it, so the wait is short. */
-export const lockWait = (waitMs: number = landingLockWaitMs) => sql`
-      select set_config('lock_timeout', ${`${waitMs}ms`}, true)`
-
 /** The reports to land, with their verdicts. */
 export const judged = (reports: readonly JudgedReport[], where: SQL = sql`true`) => sql`
       select given.* from lock_wait, jsonb_to_recordset(${JSON.stringify(reports)}::jsonb) as given (

@@ -1,5 +1,6 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { attemptsOfClaims, changed, dequeued, judged, lockWait, mediaWritten, notified, written } from './parts-sql.ts'
+import { lockWait } from '../../platform/postgres/lock-wait.ts'
+import { attemptsOfClaims, changed, dequeued, judged, mediaWritten, notified, written } from './parts-sql.ts'
 import type { JudgedReport, WriteAt } from './request-rows.ts'
 
 /**

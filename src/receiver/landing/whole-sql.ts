@@ -1,4 +1,5 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { lockWait } from '../../platform/postgres/lock-wait.ts'
 import { askForExtraPoll } from '../domain/poll-schedule.ts'
 import { effectsOf } from './effects.ts'
 import { flagChanges, flagged } from './flags-sql.ts'
@@ -7,7 +8,6 @@ import {
   changed,
   dequeued,
   judged,
-  lockWait,
   mediaWritten,
   medium,
   notified,

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { faultOf, metALock, postgresMessage } from '../../platform/postgres/errors.ts'
+import { lockWait } from '../../platform/postgres/lock-wait.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Environment } from '../domain/environment.ts'
 import { environmentOfKey } from '../domain/keys.ts'
@@ -12,7 +13,6 @@ import type { Report, RunningStatus } from '../domain/report.ts'
 import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
 import { landOne, type LandingOutcome } from '../landing/land-reports.ts'
 import type { LandingDeps } from '../landing/landing-deps.ts'
-import { lockWait } from '../landing/parts-sql.ts'
 import { reportToLand } from '../landing/report-to-land.ts'
 import type { RestingQueues } from './due.ts'
 import type { ClaimDeps, ClaimedPoll } from './poll-claims.ts'
@@ -137,7 +137,7 @@ async function land(deps: PollingDeps, claimed: ClaimedPoll, found: Found): Prom
   const origin = { via: 'poll', source_name: claimed.source_name, key_name: keyName, environment } as const
   const report = reportToLand(found.report, origin, deps.mediaHosts)
   const outcome = await landOne(deps.db, report, { now: deps.time(), keys: deps.keys })
-  // A landing that writes the request ends its poll too. These two do not write it.
+  // A landing that writes the request ends its poll too. These two do not write it. After `raced`, the lease ends.
   if (outcome === 'no_effect' || outcome === 'contradiction') await endPoll(deps, claimed, 'known')
   deps.logger.info(
     { request_id: claimed.request_id, key_name: keyName, status: report.status, outcome },

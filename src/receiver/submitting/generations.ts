@@ -2,6 +2,7 @@ import { and, eq, getTableColumns, inArray, isNotNull, ne, or, sql, type SQL } f
 import { durable } from '../../platform/postgres/durable.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import { leaseOf } from '../../platform/postgres/lease.ts'
+import { lockWait } from '../../platform/postgres/lock-wait.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { later } from '../../platform/postgres/time.ts'
 import { storableText } from '../../platform/storable-text.ts'
@@ -108,20 +109,27 @@ export async function claimDue(db: Database, { limit, now }: { limit: number; no
     returning g.*`)
 }
 
-export type SubmittedAs = TrackedBy & { requestId: string; externalId?: string | null; cost: number | undefined }
+export type SubmittedAs = TrackedBy & {
+  requestId: string
+  externalId?: string | null
+  cost: number | undefined
+  /** How long to wait for each row that another transaction locks. Without, as long as it takes. */
+  lockWaitMs?: number
+}
 
 /** Ends a submit that the provider accepted, and tracks the request. A row of a faster webhook is joined. */
 export async function submitted(
   db: Database,
   { idempotency_key: idempotencyKey }: Generation,
-  { requestId, externalId = null, cost, environment, now }: SubmittedAs,
+  { requestId, externalId = null, cost, environment, now, lockWaitMs = 0 }: SubmittedAs,
 ): Promise<void> {
   const rows = await db.execute<{ created: boolean }>(sql`
-    with ended as (
+    with lock_wait as materialized (${lockWait(lockWaitMs)}),
+    ended as (
       update mediadock.generations set state = 'submitted', request_id = ${requestId},
         cost = ${cost === undefined ? null : String(cost)}::numeric,
         next_attempt_at = null, last_error = null, answer = null
-      where idempotency_key = ${idempotencyKey} and state in ('pending', 'expired')
+      from lock_wait where idempotency_key = ${idempotencyKey} and state in ('pending', 'expired')
       returning idempotency_key, model, key_name, source_name, metadata
     ),
     tracked as (

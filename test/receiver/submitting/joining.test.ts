@@ -116,6 +116,29 @@ describe('a submit whose answer is lost', () => {
     expect(posts).toBe(1)
   })
 
+  it('is ended later while another transaction locks it, and other webhooks land meanwhile', async () => {
+    respond = (res) => json(res, 500, {})
+    const { idempotency_key: key } = Object((await submit()).body)
+    const { requestId } = requestIdOf('pictures', 'job-locked')
+    const other = requestIdOf('pictures', 'job-behind').requestId
+    await database.sql.begin(async (tx) => {
+      await tx`select from mediadock.generations where idempotency_key = ${key} for update`
+      expect((await webhook('pictures', 'job-locked', `?generation=${key}`)).status).toBe(200)
+      // Its claim has ended, although the lock is still held.
+      await eventually(async () => {
+        const [row] = await database.sql`
+          select trouble from mediadock.inbox join mediadock.deliveries d on d.id = delivery_id
+          where request_id = ${requestId}`
+        return expect(row).toMatchObject({ trouble: 'a lock of another transaction' })
+      })
+      expect((await webhook('pictures', 'job-behind', `?generation=${randomUUID()}`)).status).toBe(200)
+      await eventually(async () => expect(await resultOf(other)).toMatchObject({ status: 'COMPLETED' }))
+      expect(await stateOf(key)).toMatchObject({ state: 'pending' })
+    })
+    await eventually(async () => expect(await resultOf(requestId)).toEqual(joined('job-locked', key)), 20_000)
+    expect(await stateOf(key)).toMatchObject({ state: 'submitted', request_id: requestId })
+  })
+
   it('is not ended by a webhook of another source, which lands for itself', async () => {
     respond = (res) => json(res, 500, {})
     const { idempotency_key: key } = Object((await submit()).body)
