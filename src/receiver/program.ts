@@ -40,7 +40,7 @@ import { openTraces } from './traces/traces.ts'
  *   intake/arrival-log.ts               counts and logs the arrival
  *   landing/batches.ts                  writes the batches that in-flight.ts chooses
  *   landing/land-batch.ts               lands a batch, and reports each outcome
- *   landing/land-reports.ts             lands reports: request-rows.ts reads the rows of their requests, and rules.ts
+ *   landing/land-reports.ts             lands reports: judge.ts reads the rows of their requests, and rules.ts
  *                                       judges them. shortStatement() of short-sql.ts and parts-sql.ts then writes them
  *   feeding/sequencer.ts                gives the change its position in the feed
  *   reconciling/poller.ts               makes polls that are due: due.ts, poll-claims.ts, then polling.ts

@@ -1,4 +1,4 @@
-import type { JudgedReport } from './request-rows.ts'
+import type { JudgedReport } from './judge.ts'
 import type { Ruling } from './rules.ts'
 import { isMismatch } from './second-look.ts'
 

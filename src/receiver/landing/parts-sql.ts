@@ -3,7 +3,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { sandboxOf } from '../domain/environment.ts'
 import { afterLanding } from '../domain/poll-schedule.ts'
 import { addChange } from '../feeding/add-change.ts'
-import type { JudgedReport } from './request-rows.ts'
+import type { JudgedReport } from './judge.ts'
 
 /*
  * The parts that both landing statements have. shortStatement() (short-sql.ts) and wholeStatement() (whole-sql.ts) list

@@ -4,7 +4,7 @@ import type { ReportToLand } from './report-to-land.ts'
 
 /*
  * The rules that decide what becomes of a webhook or a result of the provider. They are pure functions: judge() of
- * request-rows.ts reads the rows for them, and a landing statement writes a verdict only if the row of the request is
+ * judge.ts reads the rows for them, and a landing statement writes a verdict only if the row of the request is
  * still the one that was judged. Some rulings need more than that row: see second-look.ts. docs/orders.md lists every
  * case.
  */

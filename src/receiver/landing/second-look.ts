@@ -3,7 +3,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { maxParkedForRequest } from '../domain/delivery.ts'
 import { toSandbox } from '../domain/environment.ts'
 import { outputOfItem } from '../domain/report.ts'
-import type { JudgedReport } from './request-rows.ts'
+import type { JudgedReport } from './judge.ts'
 import type { Ruling } from './rules.ts'
 
 /*

@@ -1,7 +1,7 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { lockWait } from '../../platform/postgres/lock-wait.ts'
+import type { JudgedReport, WriteAt } from './judge.ts'
 import { attemptsOfClaims, changed, dequeued, judged, mediaWritten, notified, written } from './parts-sql.ts'
-import type { JudgedReport, WriteAt } from './request-rows.ts'
 
 /**
  * The WITH of the short statement, which lands ordinary deliveries: the request has not landed, and no other delivery

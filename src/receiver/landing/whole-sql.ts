@@ -3,6 +3,7 @@ import { lockWait } from '../../platform/postgres/lock-wait.ts'
 import { askForExtraPoll } from '../domain/poll-schedule.ts'
 import { effectsOf } from './effects.ts'
 import { flagChanges, flagged } from './flags-sql.ts'
+import type { JudgedReport, WriteAt } from './judge.ts'
 import {
   attemptsOfClaims,
   changed,
@@ -14,7 +15,6 @@ import {
   writing,
   written,
 } from './parts-sql.ts'
-import type { JudgedReport, WriteAt } from './request-rows.ts'
 
 /*
  * The whole statement, which lands every delivery that the short one does not, and the results of the provider.

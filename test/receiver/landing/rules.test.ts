@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import type { JudgedReport } from '../../../src/receiver/landing/judge.ts'
 import type { ReportToLand } from '../../../src/receiver/landing/report-to-land.ts'
-import type { JudgedReport } from '../../../src/receiver/landing/request-rows.ts'
 import { verdictOn, type RequestRow, type Ruling } from '../../../src/receiver/landing/rules.ts'
 import {
   agrees,
