@@ -27,29 +27,24 @@ export function createWriteBehind<Row>(options: WriteBehindOptions<Row>) {
   /** A batch that Postgres refused once may succeed next time, for example once a partition is attached. */
   let wasRefused = false
 
-  const nextBatch = (): Row[] => {
-    let bytes = 0
-    const end = rows.findIndex((row, at) => {
-      bytes += costOf(row).bytes
-      return at === rowsPerWrite || (at > 0 && bytes > bytesPerWrite)
-    })
-    return end === -1 ? [...rows] : rows.slice(0, end)
-  }
-
   /** Halves a batch that Postgres refuses again, until the faulty row is alone. That row is dropped. */
-  const writeApart = async (batch: readonly Row[]): Promise<void> => {
+  const writeApart = async (batch: readonly Row[], end: (rows: number) => void): Promise<void> => {
     try {
       await write(batch)
+      end(batch.length)
     } catch (error) {
       const isRefused = isAboutTheData(error)
       if (!isRefused || !wasRefused) {
         wasRefused = isRefused
         throw error
       }
-      if (batch.length === 1) return dropped.inc()
+      if (batch.length === 1) {
+        dropped.inc()
+        return end(1)
+      }
       const half = Math.ceil(batch.length / 2)
-      await writeApart(batch.slice(0, half))
-      await writeApart(batch.slice(half))
+      await writeApart(batch.slice(0, half), end)
+      await writeApart(batch.slice(half), end)
     }
   }
 
@@ -63,19 +58,33 @@ export function createWriteBehind<Row>(options: WriteBehindOptions<Row>) {
     },
     /** Writes the oldest rows, which stay queued until then. `more`: others waited already, so nothing calls `wake`. */
     writeSome: async (): Promise<{ written: Amount; more: boolean }> => {
-      const batch = nextBatch()
+      const batch = firstBatch(rows, { rowsPerWrite, bytesPerWrite, costOf })
       if (batch.length === 0) return { written: { rows: 0, bytes: 0 }, more: false }
       const more = rows.length > batch.length
-      await writeApart(batch)
-      wasRefused = false
       const costs = batch.map(costOf)
-      // A round that exceeded its deadline may have written this batch meanwhile.
-      if (rows[0] === batch[0]) {
-        rows = rows.slice(batch.length)
-        for (const { owner, bytes } of costs) room.remove(owner, bytes)
-      }
+      // Rows leave as they are written: a later half may fail. A round that exceeded its deadline may have removed them.
+      let first = 0
+      await writeApart(batch, (count) => {
+        if (rows[0] === batch[first]) {
+          rows = rows.slice(count)
+          for (const { owner, bytes } of costs.slice(first, first + count)) room.remove(owner, bytes)
+        }
+        first += count
+      })
+      wasRefused = false
       return { written: { rows: batch.length, bytes: costs.reduce((sum, { bytes }) => sum + bytes, 0) }, more }
     },
     waiting: () => rows.length,
   }
+}
+
+type Limits<Row> = Required<Pick<WriteBehindOptions<Row>, 'rowsPerWrite' | 'bytesPerWrite' | 'costOf'>>
+
+function firstBatch<Row>(rows: readonly Row[], { rowsPerWrite, bytesPerWrite, costOf }: Limits<Row>): Row[] {
+  let bytes = 0
+  const end = rows.findIndex((row, at) => {
+    bytes += costOf(row).bytes
+    return at === rowsPerWrite || (at > 0 && bytes > bytesPerWrite)
+  })
+  return end === -1 ? [...rows] : rows.slice(0, end)
 }

@@ -100,3 +100,27 @@ it('drops the row that Postgres refuses twice, counts it, and writes the others'
   expect((await sql`select n from public.kept order by n`).map(({ n }) => n)).toEqual([1, 2, 4, 5])
   expect([rows.waiting(), (await dropped.get()).values[0]?.value]).toEqual([0, 1])
 })
+
+it('does not write rows again if Postgres fails between the halves of a refused batch', async () => {
+  const { sql } = await withTestDatabase()
+  await sql`create table public.kept (n int check (n <> 3))`
+  let isAway = true
+  const write = async (batch: readonly number[]) => {
+    if (isAway && batch[0] === 4) throw new Error('away')
+    await sql`insert into public.kept select unnest(${[...batch]}::int[])`
+  }
+  const rows = createWriteBehind<number>({
+    write,
+    rowsPerWrite: 10,
+    room: createShares({ rows: 10, bytes: Infinity }, 1),
+    dropped: new Counter({ name: 'unread', help: 'unread', registers: [] }),
+    wake: () => {},
+  })
+  for (const n of [1, 2, 3, 4, 5]) rows.add(n)
+  await expect(rows.writeSome()).rejects.toMatchObject({ code: '23514' })
+  await expect(rows.writeSome()).rejects.toThrow('away')
+  expect(rows.waiting()).toBe(2)
+  isAway = false
+  expect(await rows.writeSome()).toEqual({ written: { rows: 2, bytes: 0 }, more: false })
+  expect((await sql`select n from public.kept order by n`).map(({ n }) => n)).toEqual([1, 2, 4, 5])
+})

@@ -5,7 +5,7 @@ import { keyNamesOf, type GenerationKey, type Keys } from '../domain/keys.ts'
 import type { RateAnswer } from './source-client.ts'
 
 /*
- * What calls show of their key, kept in its row of `call_budgets`:
+ * The state of a key as its calls show it, kept in its row of `call_budgets`:
  *
  *   refused, by 401 or 403        blocked, longer each time, then tried again by one call
  *   429, or no more calls left    blocked for as long as the source demands

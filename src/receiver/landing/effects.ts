@@ -2,7 +2,7 @@ import type { JudgedReport } from './judge.ts'
 import type { Ruling } from './rules.ts'
 import { isMismatch } from './second-look.ts'
 
-/** What a landing changes besides the row of the request, if the row is still the one that was judged. */
+/** The changes of a landing besides the row of the request, if that row is still the one that was judged. */
 export type Effects = {
   /** The end that stands after the landing, and whether the provider has confirmed it. */
   standing_status: string | null

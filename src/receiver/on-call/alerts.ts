@@ -110,7 +110,7 @@ export function textOf({ severity, text, untold, opened_at, closed_at }: ToldIss
     untold === 'opened'
       ? ''
       : ` (since ${clockTime(opened.toISOString(), now)} UTC${untold === 'closed' ? `, for ${duration((until.getTime() - opened.getTime()) / 1000)}` : ''})`
-  // What to do is over too, so a closed issue is told by its first sentence.
+  // The advice is out of date, so a closed issue is reported by its first sentence.
   const told = untold === 'closed' ? text.split(/(?<=\.) /, 1).join('') : text
   const line = `[${untold === 'closed' ? 'closed' : severity}] mediadock ${from}: ${untold === null ? '' : events[untold]}${told}${since}`
   return line.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
