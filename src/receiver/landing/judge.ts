@@ -4,11 +4,12 @@ import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { fromSandbox } from '../domain/environment.ts'
 import type { Keys } from '../domain/keys.ts'
 import type { ReportToLand } from './report-to-land.ts'
-import { verdictOn, type RequestRow, type Verdict } from './rules.ts'
+import { verdictOn, type RequestRow, type Ruling, type Verdict } from './rules.ts'
 
 /** A report with its verdict: a row of `judged` in the landing statements, which write it if `version` still stands. */
 export type JudgedReport = Omit<ReportToLand, 'key_name' | 'cost'> &
-  Verdict & {
+  Omit<Verdict, 'ruling'> & {
+    ruling: Ruling
     /** The row that was judged. Null if there was none. */
     version: string | null
     has_landed: boolean

@@ -24,7 +24,10 @@ export const landingOutcomes = [...rulings, 'raced'] as const
 export type LandingOutcome = (typeof landingOutcomes)[number]
 
 type Answer = { request_id: string; outcome: LandingOutcome }
-/** `outcomes`: by request. With a `failure`, only the reports with an outcome have been landed. They are committed. */
+/**
+ * `outcomes`: by request. With a `failure`, the reports with an outcome are committed. The others may be, if the answer
+ * of Postgres was lost: landing them again has no effect.
+ */
 type Landed = { outcomes: Map<string, LandingOutcome>; failure?: { error: unknown } }
 
 /** Another transaction may change a row after it was judged. It is judged again then, up to this many times in all. */
@@ -48,9 +51,9 @@ export async function landReports(db: Database, reports: readonly ReportToLand[]
       for (const one of await run(db, ordinary, at, shortStatement)) outcomes.set(...one)
       const others = judged.filter(({ request_id: id }) => !outcomes.has(id))
       const found = others.length === 0 ? [] : await run(db, await lookAgain(db, others), at, wholeStatement)
+      for (const [id, outcome] of found) if (outcome !== 'raced' || tries === maxTries) outcomes.set(id, outcome)
       // Every report must have an outcome.
       if (found.length < others.length) throw new NoAnswerError(`landing ${others.length} results`)
-      for (const [id, outcome] of found) if (outcome !== 'raced' || tries === maxTries) outcomes.set(id, outcome)
       left = left.filter(({ request_id: id }) => !outcomes.has(id))
     }
     return { outcomes }

@@ -54,6 +54,8 @@ export const rulings = [
   'discarded',
 ] as const
 export type Ruling = (typeof rulings)[number]
+/** The rulings of this file. second-look.ts makes the others. */
+type RulingByRow = Exclude<Ruling, 'agreed' | 'discarded'>
 
 /**
  * The ruling, and the values of the row that is written if the ruling is `landed` or `agreed`. `written` of parts-sql.ts
@@ -61,7 +63,7 @@ export type Ruling = (typeof rulings)[number]
  * (flags-sql.ts), and `key_source` which keys a poll tries (poll-claims.ts) and what tracking may correct (tracking.ts).
  */
 export type Verdict = {
-  ruling: Ruling
+  ruling: RulingByRow
   /** The report is of another environment than the request or its result had. */
   changes_environment: boolean
   key_name: string | null
@@ -85,7 +87,7 @@ type Known = {
   key: Environment | undefined
 }
 
-/** Judges a report by the row of its request, which is undefined if there is none. Never `agreed` or `discarded`. */
+/** Judges a report by the row of its request, which is undefined if there is none. */
 export function verdictOn(report: ReportToLand, row: RequestRow | undefined, keys: Keys): Verdict {
   const known = row ? knownOf(row, keys) : { request: undefined, result: undefined, key: undefined }
   const ruling = row ? rulingOn(report, row, known) : 'landed'
@@ -109,7 +111,7 @@ function knownOf(row: RequestRow, keys: Keys): Known {
 }
 
 /** The first rule that applies decides. */
-function rulingOn(report: ReportToLand, row: RequestRow, known: Known): Ruling {
+function rulingOn(report: ReportToLand, row: RequestRow, known: Known): RulingByRow {
   // A source speaks only for its own requests.
   if (row.source_name !== report.source_name) return 'source_mismatch'
   if (report.via !== 'poll' && mayNotSpeak(report, row, known)) return 'key_mismatch'
@@ -123,14 +125,15 @@ function rulingOn(report: ReportToLand, row: RequestRow, known: Known): Ruling {
 
 /** Returns true if the key that signed a webhook may not speak for the request. */
 function mayNotSpeak(report: ReportToLand, row: RequestRow, { request, result, key }: Known): boolean {
-  // A key speaks only for requests of its environment.
-  if (request !== undefined && report.environment !== undefined) return report.environment !== request
   // A sandbox key must not replace what a live key signed.
   if (request === undefined) return report.environment === 'sandbox' && result === 'live'
-  // A key of unknown environment cannot prove that it may speak. But no webhook changes a confirmed request, and the
-  // request's own key may speak if its environment is unknown.
+  // A key speaks only for requests of its environment.
+  if (report.environment !== undefined) return report.environment !== request
+  // A key of unknown environment cannot prove that it may speak, with two exceptions: no webhook changes a confirmed
+  // request, and the key may be the one that the request was tracked with.
+  if (row.is_confirmed) return false
   const isOwnKey = row.key_name === null || row.key_name === report.key_name
-  return !row.is_confirmed && !(isOwnKey && key === undefined)
+  return !(isOwnKey && key === undefined)
 }
 
 function rowToWrite(report: ReportToLand, row: RequestRow | undefined, known: Known): Omit<Verdict, 'ruling'> {
