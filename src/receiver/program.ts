@@ -54,11 +54,11 @@ import { openTraces } from './traces/traces.ts'
  *   refused for its id or signature     intake/quarantine.ts; on-call/verify-quarantine.ts verifies it again
  *   repeated at the same moment, or
  *   signed in another environment too   intake/store.ts runs a second statement
- *   over 64 KiB, or without room here   landing/inbox.ts: any process claims it from the inbox
+ *   over 64 KiB, or without room here   landing/claiming.ts: any process claims it from the inbox (inbox.ts)
  *   of a source that does not sign      intake/webhook.ts stores nothing: reconciling/unsigned-hints.ts makes a poll due
  *   signed with a private key           intake/key-sets.ts has fetched the public keys of its source
- *   not readable                        intake/store.ts parks it at once; before-landing.ts, after a replay of many
- *   not simply a report                 landing/before-landing.ts: ends a submit, or is a hint (hint.ts)
+ *   not readable                        intake/store.ts parks it at once; landing/claiming.ts, after a replay of many
+ *   not simply a report                 landing/claiming.ts: ends a submit, or is a hint (hint.ts)
  *   not the first for its request, or
  *   a result of the provider            landing/second-look.ts reads what else its ruling needs, effects.ts lists what it
  *                                       changes, and whole-sql.ts writes that

@@ -1,16 +1,14 @@
-import type { Amount } from '../../platform/fair-share.ts'
-import { largeBodyBytes, parseBody, type Delivery } from '../domain/delivery.ts'
+import { largeBodyBytes, type Delivery } from '../domain/delivery.ts'
 import { sourceOf, type Keys } from '../domain/keys.ts'
-import type { Parsed, Report } from '../domain/report.ts'
+import type { Report } from '../domain/report.ts'
 import { pathIn } from '../domain/webhook-path.ts'
-import { createBatches, maxBatchRows, type BatchesDeps } from './batches.ts'
-import { beforeLanding } from './before-landing.ts'
+import { createBatches, type BatchesDeps } from './batches.ts'
 import { claimedOnce } from './claimed.ts'
+import { claimInto } from './claiming.ts'
 import { createInFlight } from './in-flight.ts'
-import { claim, inboxLeaseSeconds, renew, returnClaims, retryOrPark, type ClaimedWithBody } from './inbox.ts'
+import { inboxLeaseSeconds, renew, type ClaimedWithBody } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { deliveredReport } from './report-to-land.ts'
-import { writeOrExpire } from './returning.ts'
 
 type HandOverDeps = LandingDeps &
   Pick<BatchesDeps, 'giveWay' | 'signal'> & {
@@ -86,46 +84,6 @@ export function createHandOver(deps: HandOverDeps) {
 
 /** Returns true if half of a lease is over. */
 const isHalfOver = (claimedAtMs: number, nowMs: number) => nowMs - claimedAtMs > (inboxLeaseSeconds * 1000) / 2
-
-/**
- * Claims due deliveries and adds those that carry a report. Unreadable ones are parked, and hints are applied at once.
- */
-async function claimInto(
-  deps: LandingDeps,
-  room: Amount,
-  { add, mustRenew }: { add: (row: ClaimedWithBody, report: Report) => void; mustRenew: () => boolean },
-): Promise<{ more: boolean }> {
-  const { db, keys, time, logger } = deps
-  const limit = Math.min(maxBatchRows, room.rows)
-  const rows = await claim(db, { limit, maxBytes: room.bytes, now: time() })
-  const others: { row: ClaimedWithBody; parsed: Parsed }[] = []
-  for (const row of rows) {
-    try {
-      const parsed = parseBody(sourceOf(keys(), row.sourceName), row.body)
-      if (parsed.kind === 'report' && row.idempotencyKey === undefined) add(row, parsed.report)
-      else others.push({ row, parsed })
-    } catch (error) {
-      // A bug that one body meets must not keep the others of each claim from landing.
-      logger.error({ err: error, delivery_id: row.deliveryId }, 'internal error: a claimed delivery could not be read')
-      const detail = 'internal error: a claimed delivery could not be read (see the log)'
-      const failure = { claimed: row, reason: 'landing_failed' as const, detail, now: time() }
-      await writeOrExpire(deps, row, retryOrPark(db, failure))
-    }
-  }
-  // These need statements before they land, or instead. Meanwhile the rows added above land and are renewed.
-  for (const [index, { row, parsed }] of others.entries()) {
-    // Some that wait for locks must not keep the rest until its leases end.
-    if (mustRenew()) {
-      const rest = others.slice(index).map((one) => one.row)
-      await returnClaims(db, rest, { now: time() })
-      break
-    }
-    const report = await beforeLanding(deps, row, parsed)
-    if (report) add(row, report)
-  }
-  const bytes = rows.reduce((sum, { body }) => sum + body.length, 0)
-  return { more: rows.length === limit || bytes >= room.bytes }
-}
 
 /** False for a delivery that any process is to claim from the inbox. */
 function isLandedFromMemory(keys: Keys, { sourceName, headers, body }: Delivery): boolean {

@@ -1,17 +1,61 @@
+import type { Amount } from '../../platform/fair-share.ts'
 import { faultOf, postgresMessage } from '../../platform/postgres/errors.ts'
+import { parseBody } from '../domain/delivery.ts'
+import { sourceOf } from '../domain/keys.ts'
 import type { Parsed, Report, UnreadableReason } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
+import { maxBatchRows } from './batches.ts'
 import type { Claimed } from './claimed.ts'
 import { applyHint } from './hint.ts'
-import { park, returnClaims, retryOrPark } from './inbox.ts'
+import { claim, park, returnClaims, retryOrPark, type ClaimedWithBody } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { returnPauseMs, writeOrExpire } from './returning.ts'
+
+/**
+ * Claims due deliveries and adds those that carry a report. Unreadable ones are parked, and hints are applied at once.
+ */
+export async function claimInto(
+  deps: LandingDeps,
+  room: Amount,
+  { add, mustRenew }: { add: (row: ClaimedWithBody, report: Report) => void; mustRenew: () => boolean },
+): Promise<{ more: boolean }> {
+  const { db, keys, time, logger } = deps
+  const limit = Math.min(maxBatchRows, room.rows)
+  const rows = await claim(db, { limit, maxBytes: room.bytes, now: time() })
+  const others: { row: ClaimedWithBody; parsed: Parsed }[] = []
+  for (const row of rows) {
+    try {
+      const parsed = parseBody(sourceOf(keys(), row.sourceName), row.body)
+      if (parsed.kind === 'report' && row.idempotencyKey === undefined) add(row, parsed.report)
+      else others.push({ row, parsed })
+    } catch (error) {
+      // A bug that one body meets must not keep the others of each claim from landing.
+      logger.error({ err: error, delivery_id: row.deliveryId }, 'internal error: a claimed delivery could not be read')
+      const detail = 'internal error: a claimed delivery could not be read (see the log)'
+      const failure = { claimed: row, reason: 'landing_failed' as const, detail, now: time() }
+      await writeOrExpire(deps, row, retryOrPark(db, failure))
+    }
+  }
+  // These need statements before they land, or instead. Meanwhile the rows added above land and are renewed.
+  for (const [index, { row, parsed }] of others.entries()) {
+    // Some that wait for locks must not keep the rest until its leases end.
+    if (mustRenew()) {
+      const rest = others.slice(index).map((one) => one.row)
+      await returnClaims(db, rest, { now: time() })
+      break
+    }
+    const report = await beforeLanding(deps, row, parsed)
+    if (report) add(row, report)
+  }
+  const bytes = rows.reduce((sum, { body }) => sum + body.length, 0)
+  return { more: rows.length === limit || bytes >= room.bytes }
+}
 
 /**
  * Handles a claimed delivery that is not simply a report: ends the submit that the URL of its webhook names, applies
  * a hint, and parks what this version cannot parse. Returns the report, if there is one to land.
  */
-export async function beforeLanding(deps: LandingDeps, claimed: Claimed, parsed: Parsed): Promise<Report | undefined> {
+async function beforeLanding(deps: LandingDeps, claimed: Claimed, parsed: Parsed): Promise<Report | undefined> {
   if (parsed.kind === 'unreadable') return parkUnreadable(deps, claimed, parsed.reason)
   try {
     await joinSubmitOf(deps, claimed, parsed.jobId)
