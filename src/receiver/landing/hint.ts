@@ -68,11 +68,15 @@ export async function applyHint(deps: LandingDeps, delivery: StoredDelivery, { j
   if (poll) deps.onHint?.(keyName)
 }
 
-/** SQL: `dequeued`, the delivery if its claim is still held. It leaves the inbox. A single replay has no claim. */
+/**
+ * SQL: `dequeued`, the delivery if its claim is still held. It leaves the inbox. A single replay has no claim. Reads
+ * `lock_wait`, so that the wait of the later parts is bounded.
+ */
 function dequeue({ deliveryId, claims }: { deliveryId: string; claims: number | undefined }): SQL {
   const gone = sql`delete from mediadock.inbox i using lock_wait
       where i.delivery_id = ${deliveryId}::uuid and i.claims = coalesce(${claims ?? null}::int, i.claims)
       returning i.delivery_id, i.replay_id`
   if (claims !== undefined) return sql`dequeued as (${gone})`
-  return sql`gone as (${gone}), dequeued as (select ${deliveryId}::uuid as delivery_id, null::uuid as replay_id)`
+  return sql`gone as (${gone}), dequeued as (
+      select ${deliveryId}::uuid as delivery_id, null::uuid as replay_id from lock_wait)`
 }

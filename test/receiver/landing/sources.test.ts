@@ -302,6 +302,22 @@ it('hints of another source for one request: the 16 oldest stay parked', async (
   expect(await stateOf(first!)).toEqual(parked)
 })
 
+it('a replay of a hint does not wait for a locked request for longer than a landing', async () => {
+  const clips: Source = { ...engine, name: 'clips', kind: openrouterVideo }
+  const withClips: Keys = { ...keys, sources: new Map([...keys.sources, [clips.name, clips]]) }
+  const { requestId } = requestIdOf('clips', 'clip-locked')
+  const body = Buffer.from(JSON.stringify({ type: 'video.generation.completed', data: { id: 'clip-locked' } }))
+  const hint = signedBy(clips, body)
+  await landed([hint], withClips)
+  const worker = await work(withClips)
+  await database.sql.begin(async (tx) => {
+    await tx`select from mediadock.requests where request_id = ${requestId} for update`
+    const replay = replayDelivery(worker, hint.id, { dryRun: false })
+    await expect(replay).rejects.toMatchObject({ cause: { code: '55P03' } })
+  })
+  expect(await replayDelivery(worker, hint.id, { dryRun: false })).toEqual([])
+})
+
 it('webhooks of a cancelled job contradict nothing, also once a poll confirms its end; one of a failed job does', async () => {
   const clips: Source = { ...engine, name: 'clips', kind: openrouterVideo }
   const withClips: Keys = { ...keys, sources: new Map([...keys.sources, [clips.name, clips]]) }
