@@ -61,7 +61,7 @@ const progressEverySeconds = 3
 
 /**
  * Asks for an extra poll of each open request that a caller of this process waits for, to update its progress. Like
- * every extra poll, it takes a trial call.
+ * every extra poll, it takes a trial call. One that is asked for later comes now: a stranger may ask for it.
  */
 async function askForProgress({ db, time, awaited }: ClaimDeps): Promise<void> {
   const ids = awaited()
@@ -71,7 +71,8 @@ async function askForProgress({ db, time, awaited }: ClaimDeps): Promise<void> {
     update mediadock.requests set ${askForExtraPollNow(now)}
     where request_id = any(array(
       select r.request_id from mediadock.requests r
-      where r.request_id = any(${sql.param([...ids])}::uuid[]) and r.landed_at is null and ${extraPollAt} is null
+      where r.request_id = any(${sql.param([...ids])}::uuid[]) and r.landed_at is null
+        and (${extraPollAt} is null or ${extraPollAt} > ${now})
         and coalesce(r.polled_at, r.tracked_at) <= ${later(now, -progressEverySeconds)}
       for update skip locked))`)
 }

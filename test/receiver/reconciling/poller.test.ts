@@ -199,6 +199,27 @@ describe.each(usualServers)('following up (%s)', (server) => {
     expect(others).toHaveLength(15)
   })
 
+  it('polls a request that a caller waits for every few seconds, although a later poll is asked for', async () => {
+    const database = await withTestDatabase(server)
+    const deps = createTestWorker({ databaseUrl: database.url })
+    const at = (seconds: number) => new Date(deps.clock().getTime() + seconds * 1000)
+    const [row] = await database.sql`
+      insert into mediadock.requests (request_id, key_name, tracked_at, polled_at, doubt_poll_at)
+      values (gen_random_uuid(), 'live', ${at(-60)}, ${at(-5)}, ${at(55)}) returning request_id`
+    const polled: string[] = []
+    deps.fetchResult = async ({ requestId, keyName }) => {
+      polled.push(requestId)
+      return {
+        answer: { kind: 'running', status: { status: 'IN_PROGRESS', progress: 1, queue_position: null } },
+        keyName,
+      }
+    }
+    const poller = testPoller({ ...deps, awaited: () => [row?.['request_id']] })
+    await poller.runOnce()
+    await poller.idle()
+    expect(polled).toEqual([row?.['request_id']])
+  })
+
   it('keeps a request marked as awaited while a caller waits for it', async () => {
     const { database, receiver, stop } = await withReceiver({ server })
     onTestFinished(stop)
