@@ -206,7 +206,7 @@ function openPolls({ db, keys, clock, time, logger, metrics }: Shared) {
 /** The dependencies of landing, and the deliveries that this process holds until they have landed. */
 function openLanding(shared: Shared, { resting }: ReturnType<typeof openPolls>) {
   const { settings, pools, db, keys, clock, time, logger, metrics, traces, pressure, wake, lifetime } = shared
-  // Until the key of the request has a call again, a poll would get none.
+  // While this key has no call, a poll with it would get none. The round of the poller follows within a second.
   const wakePoller = (keyName: string) => {
     if (!resting.isResting(keyName)) wake('poller')
   }

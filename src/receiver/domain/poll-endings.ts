@@ -51,7 +51,7 @@ type Row = {
 export const pollEndings = {
   // The source's result changed the request for readers.
   landed: { stored: 'result', counters: ['landed'], manual: 'compared', next: 'done' },
-  // The result was known, or other landings changed the row at each try to land it.
+  // The result was known. If other landings changed the row at each try, nothing is written, and the lease ends.
   known: { stored: 'result', counters: [], manual: 'compared', next: 'done' },
   // Postgres refused the result.
   landing_failed: { stored: 'landing_failed', counters: ['failed'], manual: 'failed', next: 'slowing' },

@@ -6,7 +6,7 @@ import { isMismatch } from './second-look.ts'
 export type Effects = {
   /** The end that stands after the landing, and whether the provider has confirmed it. */
   standing_status: string | null
-  is_confirmed: boolean
+  standing_confirmed: boolean
   /** The landing changes for all deliveries of the request whether they contradict its end. */
   concerns_all: boolean
   /** The reason for which the delivery is flagged and parked. */
@@ -21,7 +21,7 @@ export function effectsOf(report: JudgedReport): Effects {
   const isParked = isMismatch(ruling)
   return {
     standing_status: isWritten ? status : was,
-    is_confirmed: report.was_confirmed || (via === 'poll' && isWritten),
+    standing_confirmed: report.was_confirmed || (via === 'poll' && isWritten),
     concerns_all: isWritten && (via === 'poll' || report.changes_environment || was !== status),
     parks: isParked ? ruling : null,
     unparks: via === 'replay' && !isParked,

@@ -88,7 +88,7 @@ const otherEnd = sql`
           and (parked_reason is null or id = outcomes.delivery_id
             or (outcomes.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
       where outcomes.outcome not in (${unflagged}, ${mismatches})
-        and (d.delivered <> outcomes.standing_status or (outcomes.is_confirmed and 'contradiction' = any(d.flags)))`
+        and (d.delivered <> outcomes.standing_status or (outcomes.standing_confirmed and 'contradiction' = any(d.flags)))`
 
 /** The changes by every rule. */
 export const flagChanges = sql.join(

@@ -44,7 +44,7 @@ export const judged = (reports: readonly JudgedReport[], where: SQL = sql`true`)
         media_complete boolean, error_code text, error_message text, created_at timestamp with time zone,
         completed_at timestamp with time zone, cost numeric, environment text, via text,
         delivery_id uuid, claims integer, webhook_first_id uuid, webhook_last_id uuid, flags jsonb, media jsonb,
-        ruling text, has_landed boolean, standing_status text, is_confirmed boolean, concerns_all boolean,
+        ruling text, has_landed boolean, standing_status text, standing_confirmed boolean, concerns_all boolean,
         parks text, unparks boolean, changes_environment boolean, key_name text, key_source text, request_environment text,
         result_environment text, source text, is_polled_now boolean, next_poll_at timestamp with time zone,
         version text)

@@ -18,7 +18,7 @@ export type RequestRow = {
   has_landed: boolean
   is_confirmed: boolean
   key_name: string | null
-  /** `landed`: only a landing or a hint has named the key. Otherwise tracking did, or the row has no key. */
+  /** `landed`: only a landing or a hint has named the key. Null: a service's INSERT has, or the row has no key. */
   key_source: 'tracked' | 'landed' | null
   /** The environment of the request, as tracking, a hint or the provider's result stored it. */
   request_environment: Environment | undefined

@@ -94,7 +94,7 @@ const unchanged = sql`(select judged.* from ${judgedAndLocked}
 const outcomes = sql`
       select judged.request_id, judged.via, judged.delivery_id, judged.claims, judged.has_landed, judged.source_name,
         judged.environment, judged.webhook_first_id, judged.webhook_last_id, judged.flags, judged.parks,
-        judged.unparks, judged.changes_environment, judged.standing_status, judged.is_confirmed, judged.concerns_all,
+        judged.unparks, judged.changes_environment, judged.standing_status, judged.standing_confirmed, judged.concerns_all,
         case when locked.version is distinct from judged.version
             or (judged.ruling in (${writing}) and written.request_id is null)
           then 'raced' else judged.ruling end as outcome
