@@ -14,6 +14,7 @@ export type JudgedReport = Omit<ReportToLand, 'key_name' | 'cost'> &
     version: string | null
     has_landed: boolean
     was_status: string | null
+    was_complete: boolean
     was_confirmed: boolean
   }
 
@@ -34,6 +35,7 @@ export async function judge(db: Database, reports: readonly ReportToLand[], at: 
       version: row?.version ?? null,
       has_landed: row?.has_landed ?? false,
       was_status: row?.status ?? null,
+      was_complete: row?.media_complete ?? false,
       was_confirmed: row?.is_confirmed ?? false,
     }
   })
@@ -55,7 +57,7 @@ async function readRows(
     db,
     sql`
     select request_id, xmin::text as version, source_name, status, landed_at is not null as has_landed,
-      confirmed_at is not null as is_confirmed, key_name, key_source, sandbox, signed_sandbox, source, cost,
+      media_complete, confirmed_at is not null as is_confirmed, key_name, key_source, sandbox, signed_sandbox, source, cost,
       next_poll_at, coalesce(next_poll_at <= ${now}, false) as is_poll_due
     from mediadock.requests r where request_id = any(${requestIds}::uuid[])`,
   )

@@ -16,6 +16,7 @@ export type RequestRow = {
   source_name: string | null
   status: string
   has_landed: boolean
+  media_complete: boolean
   is_confirmed: boolean
   key_name: string | null
   /** `landed`: only a landing or a hint has named the key. Null: a service's INSERT has, or the row has no key. */

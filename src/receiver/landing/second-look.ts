@@ -28,8 +28,6 @@ export type MismatchedDelivery = {
  * more digits than a number.
  */
 export type ShownResult = {
-  status: string
-  media_complete: boolean
   key_name: string | null
   sandbox: boolean | null
   has_same_cost: boolean
@@ -65,17 +63,23 @@ export function rulingOnMismatch(
   return !isReplayed && delivery.parked_others >= maxParkedForRequest ? 'discarded' : ruling
 }
 
+/** Returns true for a result of the provider that has the end and the environment of a complete result in the row. */
+export function mayAgree(report: JudgedReport): boolean {
+  const isSameEnd = report.has_landed && report.was_status === report.status && !report.changes_environment
+  return (
+    report.via === 'poll' && report.ruling === 'landed' && isSameEnd && report.was_complete && report.media_complete
+  )
+}
+
 /**
- * Returns true if the result changes nothing for readers, who have the same end, complete, with its cost, its key and
- * environment, by which they filter, and its output, which has the media. The provider's words for an error, its times
- * and the name of the model are no change for readers.
+ * Returns true if such a result changes nothing for readers, who have the same cost, the same key and environment, by
+ * which they filter, and the same output, which has the media. The provider's words for an error, its times and the name
+ * of the model are no change for readers.
  */
 export function agrees(report: JudgedReport, shown: ShownResult): boolean {
   return (
     shown.has_same_cost &&
     shown.has_same_output &&
-    shown.status === report.status &&
-    shown.media_complete === report.media_complete &&
     shown.key_name === report.key_name &&
     shown.sandbox === toSandbox(report.request_environment ?? report.result_environment)
   )
@@ -110,16 +114,13 @@ async function mismatchedDeliveries(
 
 /** Reads what readers have where the result of a poll would replace it. Returns it by request. */
 async function shownResults(db: Database, judged: readonly JudgedReport[]): Promise<Map<string, ShownResult>> {
-  const replacing = judged.filter(
-    ({ via, ruling, has_landed: hasLanded, changes_environment: changesEnvironment }) =>
-      via === 'poll' && ruling === 'landed' && hasLanded && !changesEnvironment,
-  )
+  const replacing = judged.filter(mayAgree)
   if (replacing.length === 0) return new Map()
   const given = replacing.map(({ request_id, cost, output, media: [item] }) => {
     return { request_id, cost, output: output ?? (item && outputOfItem(item)) }
   })
   const rows = await db.execute<ShownResult & { request_id: string }>(sql`
-    select given.request_id, status, media_complete, key_name, sandbox,
+    select given.request_id, key_name, sandbox,
       shown.cost is not distinct from given.cost as has_same_cost,
       shown.output is not distinct from given.output as has_same_output
     from jsonb_to_recordset(${JSON.stringify(given)}::jsonb) as given (request_id uuid, cost numeric, output jsonb),
