@@ -5,7 +5,7 @@ import type { Detail } from '../../platform/pages/audit.ts'
 import { problemSchema } from '../domain/problem.ts'
 import { muteIssue } from '../on-call/issues.ts'
 import { readProblems } from '../on-call/problems.ts'
-import { readingOptions } from '../on-call/reading.ts'
+import { readingOptions, readNow } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { auditEntrySchema, auditListSchema, listAudit } from '../queries/audit.ts'
 import { causeSchema, readParkedCauses, readQuarantineCauses } from '../queries/causes.ts'
@@ -16,13 +16,25 @@ import { issueListSchema, issueSchema, listIssues } from '../queries/issues.ts'
 import { keySchema, readKeys } from '../queries/keys.ts'
 import { minutesFiltersSchema, minutesSchema, readMinutes } from '../queries/minutes.ts'
 import { iso } from '../queries/page.ts'
-import { type Operation, auditedCall, jsonBody, unknown, readBody, filtered, onePage, whole } from './operation.ts'
+import { statsSchema, type Stats } from '../queries/stats.ts'
+import {
+  type Operation,
+  auditedCall,
+  jsonBody,
+  unknown,
+  readBody,
+  filtered,
+  onePage,
+  shown,
+  whole,
+} from './operation.ts'
 
 /** The calls that answer an on-call engineer's first questions. */
 export function onCallOperations(deps: ReceiverDeps): Operation[] {
   const { db, clock, settings } = deps
   const { stuckAfterSeconds } = settings
   return [
+    showStats(deps),
     whole('/problems', {
       operationId: 'listProblems',
       summary: 'Present problems as sentences, the most severe first',
@@ -76,6 +88,22 @@ export function onCallOperations(deps: ReceiverDeps): Operation[] {
       read: (wanted) => readMinutes(db, wanted, clock()),
     }),
   ]
+}
+
+/** The call that answers what the first page of the console shows. */
+function showStats(deps: ReceiverDeps): Operation {
+  return shown('/stats', {
+    operationId: 'showStats',
+    summary: 'Present figures, open issues, and the latest arrivals and results',
+    answer: { description: 'The figures', schema: statsSchema },
+    read: async (): Promise<Stats> => {
+      const now = await readNow(deps.db, await readingOptions(deps))
+      const { pending, oldest_seconds, parked, overdue, backlog, keys, issues, recent, arrivals, results } = now
+      const configured = keys.filter((key) => key.configured)
+      const quota_remaining = Object.fromEntries(configured.map(({ name, quota_left }) => [name, quota_left]))
+      return { pending, oldest_seconds, parked, overdue, backlog, quota_remaining, issues, recent, arrivals, results }
+    },
+  })
 }
 
 const muteSchema = z.strictObject({

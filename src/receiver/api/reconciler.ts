@@ -1,7 +1,7 @@
 import type { Request } from 'express'
 import { z } from 'zod'
 import { DeadlineError, withDeadline } from '../../platform/deadline.ts'
-import { readingOptions, readNow } from '../on-call/reading.ts'
+import { readingOptions } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
 import {
@@ -12,7 +12,6 @@ import {
   reconcileRunSchema,
   runListSchema,
 } from '../queries/reconciler.ts'
-import { statsSchema, type Stats } from '../queries/stats.ts'
 import { auditedCall, type Operation, filtered, onePage, shown } from './operation.ts'
 
 const startedRunSchema = z
@@ -22,7 +21,7 @@ const startedRunSchema = z
   })
   .meta({ id: 'StartedRun' })
 
-/** The calls that show the reconciler and start a run, and the figures of the first page. */
+/** The calls that show the reconciler and start a run. */
 export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
   const { db } = deps
   const show = shown('/reconciler', {
@@ -62,19 +61,7 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
       else res.status(202).json({ state: 'running', run: null })
     },
   }
-  const stats = shown('/stats', {
-    operationId: 'showStats',
-    summary: 'Present figures, open issues, and the latest arrivals and results',
-    answer: { description: 'The figures', schema: statsSchema },
-    read: async (): Promise<Stats> => {
-      const now = await readNow(db, await readingOptions(deps))
-      const { pending, oldest_seconds, parked, overdue, backlog, keys, issues, recent, arrivals, results } = now
-      const configured = keys.filter((key) => key.configured)
-      const quota_remaining = Object.fromEntries(configured.map(({ name, quota_left }) => [name, quota_left]))
-      return { pending, oldest_seconds, parked, overdue, backlog, quota_remaining, issues, recent, arrivals, results }
-    },
-  })
-  return [show, runs, run, stats]
+  return [show, runs, run]
 }
 
 /** Starts a run of the reconciler and records it in the audit log. */

@@ -1,16 +1,6 @@
 import type { Request as HttpRequest } from 'express'
 import { z } from 'zod'
-import { HttpError } from '../../platform/http/http.ts'
-import { invalidBody } from '../../platform/http/json-body.ts'
-import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
-import { one } from '../../platform/postgres/errors.ts'
-import type { Database } from '../../platform/postgres/postgres.ts'
-import { toSandbox } from '../domain/environment.ts'
-import { environmentOfKey, type Keys } from '../domain/keys.ts'
-import { jobIdPattern, requestIdOf } from '../domain/request-id.ts'
-import * as schema from '../domain/schema.ts'
-import { storedName } from '../domain/source.ts'
+import { environmentOfKey } from '../domain/keys.ts'
 import { mustBeStorable } from '../domain/storable.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
@@ -18,7 +8,6 @@ import { requestListSchema } from '../queries/filters.ts'
 import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
 import { findRequest, listRequests, requestSchema, type Request } from '../queries/requests.ts'
 import { runOf } from '../reconciling/reconciler.ts'
-import { joinTracked, requeueParked, requeueParkedOf, type TrackedBy } from '../submitting/tracking.ts'
 import { exampleValues } from './examples.ts'
 import {
   auditedCall,
@@ -33,6 +22,7 @@ import {
   onePage,
   shown,
 } from './operation.ts'
+import { trackBodySchema, tracked, trackRequest } from './track.ts'
 
 const { request_id, model, key_name, metadata } = exampleValues
 
@@ -146,9 +136,6 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
   return [track, list, show, reconcile, cancel]
 }
 
-const requests = columnsOf(schema.requests)
-const r = columnsOf(schema.requests, 'r')
-
 /** Asks the source to cancel the job, polls the request at once, and records it in the audit log. */
 export async function auditedCancel(deps: ReceiverDeps, req: HttpRequest, request: Request) {
   const work = () => deps.cancel(request)
@@ -156,66 +143,4 @@ export async function auditedCancel(deps: ReceiverDeps, req: HttpRequest, reques
   const outcome = await auditedCall(deps, req, { action: 'cancel', target: request.id, detailOf, work })
   await deps.background.reconcileOne(request.id)
   return outcome
-}
-
-const text = z.string().min(1).max(255)
-
-export const trackBodySchema = z.strictObject({
-  request_id: z.guid().optional().describe('The id of the request. May be left out where external_id is given.'),
-  external_id: z
-    .string()
-    .regex(jobIdPattern, 'must have 1 to 255 visible ASCII characters, and not begin with a dot')
-    .optional()
-    .describe('The id that the source gave the job. Only with a key of a source other than the default.'),
-  model: text.optional(),
-  key_name: text.optional().describe('The key of the submit. Polls use this key first.'),
-  metadata: z.record(z.string(), z.unknown()).optional(),
-})
-export type TrackBody = z.infer<typeof trackBodySchema>
-
-export type Tracked = Pick<TrackBody, 'model' | 'key_name' | 'metadata'> & {
-  request_id: string
-  external_id?: string | null
-  source_name?: string | null
-}
-
-/** Completes a request to track with its ids and the source of its key. Throws HttpError 400 invalid_body. */
-export function tracked(body: TrackBody, keys: Keys): Tracked {
-  const { request_id, external_id } = body
-  const key = keys.byName.get(body.key_name ?? '')
-  const sourceName = key === undefined ? null : storedName(key.source)
-  if (external_id !== undefined && sourceName === null)
-    throw invalidBody('external_id: is only for requests with a key_name of a source in SOURCES_FILE')
-  const jobId = external_id ?? request_id?.toLowerCase()
-  if (jobId === undefined) throw invalidBody('request_id: is missing')
-  const ids = requestIdOf(sourceName, jobId)
-  if (request_id !== undefined && request_id.toLowerCase() !== ids.requestId)
-    throw invalidBody(`request_id: must be ${ids.requestId} for this external_id, or left out`)
-  return { ...body, request_id: ids.requestId, external_id: ids.externalId, source_name: sourceName }
-}
-
-/**
- * Tracks a request that was submitted elsewhere. Returns true if the request is new here. Throws HttpError 409
- * source_mismatch if it belongs to another source.
- */
-export async function trackRequest(db: Database, body: Tracked, { environment, now }: TrackedBy): Promise<boolean> {
-  const { request_id, external_id = null, source_name = null, model = null, key_name = null, metadata } = body
-  const rows = await db.execute<{ created: boolean | null }>(sql`
-    with tracked as (
-      insert into mediadock.requests as r
-        (${list(requests, 'request_id', 'source_name', 'external_id')},
-        ${list(requests, 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'tracked_at')})
-      values (${request_id}::uuid, ${source_name}, ${external_id}, ${model}, ${key_name}, 'tracked',
-        ${toSandbox(environment)}::boolean,
-        ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb, ${now})
-      on conflict (request_id) ${joinTracked(now)}
-      -- xmax is 0 for an inserted row, since it has never been locked or updated.
-      returning ${r.request_id}, ${r.confirmed_at} is null as open, xmax = 0 as created
-    ),
-    ${requeueParked({ environment, now })}
-    select (select created from tracked) as created`)
-  const { created } = one(rows, `tracking the request ${request_id}`)
-  if (created === false) await requeueParkedOf(db, request_id, { environment, now })
-  if (created !== null) return created
-  throw new HttpError(409, 'source_mismatch', 'this request belongs to another source, and never changes it')
 }

@@ -92,11 +92,15 @@ async function putOff(deps: LandingDeps, claimed: Claimed, error: unknown): Prom
   const { db, time, logger } = deps
   const fault = faultOf(error)
   if (fault === 'server') throw error
-  logger.error({ err: error, delivery_id: claimed.deliveryId }, 'a claimed delivery is put off')
   if (fault === 'locked') {
+    logger.warn(
+      { err: error, delivery_id: claimed.deliveryId },
+      'a claimed delivery waits for a lock of another transaction, trying it later',
+    )
     const pauseMs = returnPauseMs(claimed.claims)
     await returnClaims(db, [{ ...claimed, pauseMs }], { now: time(), trouble: 'a lock of another transaction' })
   } else {
+    logger.error({ err: error, delivery_id: claimed.deliveryId }, 'a claimed delivery could not be landed')
     const failure = { claimed, reason: 'landing_failed' as const, detail: postgresMessage(error), now: time() }
     await writeOrExpire(deps, claimed, retryOrPark(db, failure))
   }

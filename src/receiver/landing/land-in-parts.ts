@@ -20,8 +20,8 @@ type Part = { deliveries: readonly DeliveryInFlight[]; waitMs: number }
 /**
  * Lands the deliveries of a failed statement in parts. If Postgres refuses a row, the batch is halved until that row is
  * alone; it is put off then, and parked after five tries. Deliveries whose requests another transaction locks are put
- * off. Throws if Postgres itself failed, or if it refused `maxRefusals` parts and landed none. Then batches.ts returns
- * what is still in mode LANDING to the inbox.
+ * off. Throws if Postgres itself failed, or if it refused `maxRefusals` parts and landed none. batches.ts then returns
+ * the deliveries in mode LANDING to the inbox.
  */
 export async function landInParts(deps: BatchDeps, first: Failed): Promise<void> {
   let { isAnyLanded } = first

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { createHash, randomUUID } from 'node:crypto'
-import { trackRequest } from '../../../../src/receiver/api/requests.ts'
+import { trackRequest } from '../../../../src/receiver/api/track.ts'
 import { deliveryId, parseBody } from '../../../../src/receiver/domain/delivery.ts'
 import { claim } from '../../../../src/receiver/landing/inbox.ts'
 import { replayDelivery } from '../../../../src/receiver/landing/replay.ts'
