@@ -60,7 +60,7 @@ import { openTraces } from './traces/traces.ts'
  *   not readable                        intake/store.ts parks it at once; landing/claiming.ts, after a replay of many
  *   not simply a report                 landing/claiming.ts: ends a submit, or is a hint (hint.ts)
  *   not the first for its request, or
- *   a result of the provider            landing/second-look.ts reads what else its ruling needs, effects.ts lists what it
+ *   a result of the provider            landing/refine-rulings.ts reads what else its ruling needs, effects.ts lists what it
  *                                       changes, and whole-sql.ts writes that
  *   refused by Postgres                 landing/land-in-parts.ts halves the batch, puts off, parks after five tries
  *   locked, or with 4 others of its

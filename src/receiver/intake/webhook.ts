@@ -26,7 +26,6 @@ import type { Quarantine } from './quarantine.ts'
 import { headersToVerify, keptHeaders, startOf, valuesOf } from './request-headers.ts'
 import { acknowledge, answerRefusal, Refusal, unavailable } from './webhook-answers.ts'
 
-/** The reason of an unexpected error. */
 const internalError = 'internal_error'
 
 export type WebhookDeps = {

@@ -12,12 +12,14 @@ import type { LandingDeps } from './landing-deps.ts'
 import { returnPauseMs, writeOrExpire } from './returning.ts'
 
 /**
- * Claims due deliveries and adds those that carry a report. Unreadable ones are parked, and hints are applied at once.
+ * Claims due deliveries, and adds those that carry a report. The others are ended here: unreadable ones are parked, and
+ * hints are applied. What cannot be handled now is put off. `isLeaseHalfOver`: claims made now must be renewed or
+ * returned.
  */
 export async function claimInto(
   deps: LandingDeps,
   room: Amount,
-  { add, mustRenew }: { add: (row: ClaimedWithBody, report: Report) => void; mustRenew: () => boolean },
+  { add, isLeaseHalfOver }: { add: (row: ClaimedWithBody, report: Report) => void; isLeaseHalfOver: () => boolean },
 ): Promise<{ more: boolean }> {
   const { db, keys, time, logger } = deps
   const limit = Math.min(maxBatchRows, room.rows)
@@ -29,17 +31,17 @@ export async function claimInto(
       if (parsed.kind === 'report' && row.idempotencyKey === undefined) add(row, parsed.report)
       else others.push({ row, parsed })
     } catch (error) {
-      // A bug that one body meets must not keep the others of each claim from landing.
+      // A bug that one body meets, here or in `add`, must not keep the others of each claim from landing.
       logger.error({ err: error, delivery_id: row.deliveryId }, 'internal error: a claimed delivery could not be read')
       const detail = 'internal error: a claimed delivery could not be read (see the log)'
       const failure = { claimed: row, reason: 'landing_failed' as const, detail, now: time() }
       await writeOrExpire(deps, row, retryOrPark(db, failure))
     }
   }
-  // These need statements before they land, or instead. Meanwhile the rows added above land and are renewed.
+  // These need statements before they land, or instead. Nobody renews their leases, as is done for the rows added above.
   for (const [index, { row, parsed }] of others.entries()) {
-    // Some that wait for locks must not keep the rest until its leases end.
-    if (mustRenew()) {
+    // Some may have waited for locks. The rest goes back before its leases end.
+    if (isLeaseHalfOver()) {
       const rest = others.slice(index).map((one) => one.row)
       await returnClaims(db, rest, { now: time() })
       break
@@ -53,7 +55,8 @@ export async function claimInto(
 
 /**
  * Handles a claimed delivery that is not simply a report: ends the submit that the URL of its webhook names, applies
- * a hint, and parks what this version cannot parse. Returns the report, if there is one to land.
+ * a hint, and parks what is unreadable, or of a source that is not configured. Returns the report, if there is one to
+ * land.
  */
 async function beforeLanding(deps: LandingDeps, claimed: Claimed, parsed: Parsed): Promise<Report | undefined> {
   if (parsed.kind === 'unreadable') return parkUnreadable(deps, claimed, parsed.reason)
@@ -87,7 +90,7 @@ async function parkUnreadable(deps: LandingDeps, claimed: Claimed, reason: Unrea
   )
 }
 
-/** Puts off a delivery that Postgres refuses, or parks it after five tries. Throws if Postgres itself failed. */
+/** Puts off a delivery that is locked or that Postgres refuses; five refusals park it. Throws if Postgres failed. */
 async function putOff(deps: LandingDeps, claimed: Claimed, error: unknown): Promise<void> {
   const { db, time, logger } = deps
   const fault = faultOf(error)

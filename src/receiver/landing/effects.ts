@@ -1,16 +1,15 @@
 import type { JudgedReport } from './judge.ts'
-import type { Ruling } from './rules.ts'
-import { isMismatch } from './second-look.ts'
+import { isMismatch, type Mismatch } from './refine-rulings.ts'
 
-/** The changes of a landing besides the row of the request, if that row is still the one that was judged. */
+/** What the whole statement needs to know to change deliveries, if the row of the request is still the judged one. */
 export type Effects = {
   /** The end that stands after the landing, and whether the provider has confirmed it. */
   standing_status: string | null
   standing_confirmed: boolean
-  /** The landing changes for all deliveries of the request whether they contradict its end. */
-  concerns_all: boolean
+  /** All deliveries of the request are compared with that end, not only the one that lands. */
+  compares_all: boolean
   /** The reason for which the delivery is flagged and parked. */
-  parks: Ruling | null
+  parks: Mismatch | null
   /** A single replay ends the parking. */
   unparks: boolean
 }
@@ -22,7 +21,7 @@ export function effectsOf(report: JudgedReport): Effects {
   return {
     standing_status: isWritten ? status : was,
     standing_confirmed: report.was_confirmed || (via === 'poll' && isWritten),
-    concerns_all: isWritten && (via === 'poll' || report.changes_environment || was !== status),
+    compares_all: isWritten && (via === 'poll' || report.changes_environment || was !== status),
     parks: isParked ? ruling : null,
     unparks: via === 'replay' && !isParked,
   }

@@ -1,18 +1,40 @@
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { deliveryStatuses } from '../domain/delivery.ts'
 
 /*
- * The end of the whole statement (whole-sql.ts): what a landing changes in deliveries. `flagChanges` has one row for each
- * rule that applies to a delivery, of a report or another one of its request, with these columns:
+ * The end of the whole statement (whole-sql.ts): what a landing changes in deliveries. Each rule below finds deliveries,
+ * and says what changes in them. `flagged` writes the changes of all rules together.
  *
- *   delivery_id         the delivery
- *   adds                a flag that it gets, or null
- *   ends_contradiction  true if it loses the flag `contradiction`
- *   parks               the reason why it is parked, or null
- *   unparks             true if it is parked no longer
+ *   rule              finds                                             changes
+ *   reported          the delivery of the report                        adds the flags that the report carries
+ *   parking           the same, while its claim is held                 flags and parks it for a mismatch, or ends the
+ *                                                                       parking by a single replay
+ *   otherEnvironment  all of the request, if the report is of another   flags those signed in the old environment, ends
+ *                     environment than the request or its result had    the parking of those signed in the new one
+ *   reusedId          the delivery, and others with its webhook id      flags the later one of each two
+ *   otherEnd          the delivery, or all of the request               flags those that carried another end than the one
+ *                     (`compares_all`)                                  that stands; if that is confirmed, the others
+ *                                                                       lose this flag
  *
- * `flagged` writes them. Plans (parts-sql.ts): fenced, ordered range.
+ * Plans (parts-sql.ts): fenced, ordered range.
  */
+
+/** What a rule changes in a delivery that it finds. A member that is not given changes nothing. */
+type Change = {
+  delivery: SQL
+  /** A flag, or null. */
+  adds?: SQL
+  endsContradiction?: SQL
+  /** The reason for parking, or null. */
+  parks?: SQL
+  unparks?: SQL
+}
+
+/** For SELECT: one row of `flag_changes`. */
+const change = ({ delivery, adds, endsContradiction, parks, unparks }: Change): SQL => sql`
+        ${delivery} as delivery_id, ${adds ?? sql`null::text`} as adds,
+        ${endsContradiction ?? sql`false`} as ends_contradiction,
+        ${parks ?? sql`null::text`} as parks, ${unparks ?? sql`false`} as unparks`
 
 /** Outcomes that change no flag by the report. */
 const unflagged = sql`'raced', 'discarded'`
@@ -25,25 +47,23 @@ const endOfStatus = sql.raw(
     .join(' '),
 )
 
-/** The flags that the report carries. */
+/** `flags` of the report: `foreign_host`. */
 const reported = sql`
-      select delivery_id, jsonb_array_elements_text(flags) as adds, false as ends_contradiction, null::text as parks,
-        false as unparks
+      select ${change({ delivery: sql`delivery_id`, adds: sql`jsonb_array_elements_text(flags)` })}
       from outcomes where delivery_id is not null and outcome not in (${unflagged})`
 
-/** A mismatch flags and parks the delivery, only while its claim is held. A single replay has no claim. */
-const own = sql`
-      select delivery_id, parks, false, parks, unparks
+/** A single replay has no claim. */
+const parking = sql`
+      select ${change({ delivery: sql`delivery_id`, adds: sql`parks`, parks: sql`parks`, unparks: sql`unparks` })}
       from outcomes where (parks is not null or unparks) and outcome not in (${unflagged})
         and (via = 'replay' or delivery_id in (select dequeued.delivery_id from dequeued))`
 
-/**
- * Where the report is of another environment than the request or its result had: deliveries signed in the old one are
- * flagged, those of the new one are parked no longer.
- */
 const otherEnvironment = sql`
-      select d.id, case when d.environment <> outcomes.environment then 'key_mismatch' end as adds, false, null,
-        d.environment = outcomes.environment as unparks
+      select ${change({
+        delivery: sql`d.id`,
+        adds: sql`case when d.environment <> outcomes.environment then 'key_mismatch' end`,
+        unparks: sql`d.environment = outcomes.environment`,
+      })}
       from outcomes, lateral (
         select id, parked_reason, environment from mediadock.deliveries
         where request_id = outcomes.request_id and status is not null
@@ -52,38 +72,36 @@ const otherEnvironment = sql`
         and (d.environment <> outcomes.environment or d.parked_reason = 'key_mismatch')`
 
 /**
- * Of two deliveries with the same webhook id, the later one is flagged: this one, or the other, which may have landed
- * before if this one was slow to be stored. Hints and unreadable ones have no status, and are not flagged. Only 16 others
- * are compared, so of more than 17 the first ones may stay without the flag.
+ * The later one may have landed before, if this one was slow to be stored. Hints and unreadable ones have no status, and
+ * are not flagged. Only 16 others are compared, so of more than 17 the first ones may stay without the flag.
  */
 const reusedId = sql`
-      select later.id, 'id_reused' as adds, false, null, false
-      from outcomes, lateral (select * from mediadock.deliveries where id = outcomes.delivery_id offset 0) own,
+      select ${change({ delivery: sql`later.id`, adds: sql`'id_reused'` })}
+      from outcomes, lateral (select * from mediadock.deliveries where id = outcomes.delivery_id offset 0) delivery,
         lateral (
           select * from mediadock.deliveries
-          where id between outcomes.webhook_first_id and outcomes.webhook_last_id and id <> own.id
+          where id between outcomes.webhook_first_id and outcomes.webhook_last_id and id <> delivery.id
           order by id limit 16) other,
-        lateral (select case when (other.received_at, other.id) > (own.received_at, own.id)
-          then other.id else own.id end as id) later
-      where outcomes.outcome <> 'discarded' and other.webhook_id = own.webhook_id
-        and other.source_name is not distinct from own.source_name and (later.id = own.id or other.status is not null)`
+        lateral (select case when (other.received_at, other.id) > (delivery.received_at, delivery.id)
+          then other.id else delivery.id end as id) later
+      where outcomes.outcome <> 'discarded' and other.webhook_id = delivery.webhook_id
+        and other.source_name is not distinct from delivery.source_name and (later.id = delivery.id or other.status is not null)`
 
-/**
- * A delivery that carried another end than the one that stands gets the flag. It loses the flag once the provider has
- * confirmed its end. Compares only the report's own delivery, or, with `concerns_all`, all of its request.
- */
 const otherEnd = sql`
-      select d.id, case when d.delivered <> outcomes.standing_status then 'contradiction' end as adds,
-        d.delivered = outcomes.standing_status as ends_contradiction, null, false
+      select ${change({
+        delivery: sql`d.id`,
+        adds: sql`case when d.delivered <> outcomes.standing_status then 'contradiction' end`,
+        endsContradiction: sql`d.delivered = outcomes.standing_status`,
+      })}
       from outcomes, lateral (
         select id, flags,
           case status ${endOfStatus} end as delivered
         from (
           select id, flags, status, source_name, parked_reason from mediadock.deliveries
-          where request_id = outcomes.request_id and outcomes.concerns_all
+          where request_id = outcomes.request_id and outcomes.compares_all
           union all
           select id, flags, status, source_name, parked_reason from mediadock.deliveries
-          where id = outcomes.delivery_id and not outcomes.concerns_all) as compared
+          where id = outcomes.delivery_id and not outcomes.compares_all) as compared
         where status is not null and source_name is not distinct from outcomes.source_name
           and (parked_reason is null or id = outcomes.delivery_id
             or (outcomes.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
@@ -92,7 +110,7 @@ const otherEnd = sql`
 
 /** The changes by every rule. */
 export const flagChanges = sql.join(
-  [reported, own, otherEnvironment, reusedId, otherEnd],
+  [reported, parking, otherEnvironment, reusedId, otherEnd],
   sql`
       union all`,
 )

@@ -64,7 +64,7 @@ export function createHandOver(deps: HandOverDeps) {
       const claimedAtMs = nowMs()
       return claimInto(deps, room, {
         add: (row, report) => addClaimed(row, report, claimedAtMs),
-        mustRenew: () => isHalfOver(claimedAtMs, nowMs()),
+        isLeaseHalfOver: () => isHalfOver(claimedAtMs, nowMs()),
       })
     },
     /** Renews the leases that are older than half their length. */

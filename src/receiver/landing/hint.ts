@@ -9,8 +9,8 @@ import type { Hint } from '../domain/report.ts'
 import { requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
 import type { LandingDeps } from './landing-deps.ts'
+import { parkedOthers } from './refine-rulings.ts'
 import type { StoredDelivery } from './report-to-land.ts'
-import { parkedOthers } from './second-look.ts'
 
 const r = columnsOf(schema.requests, 'r')
 

@@ -6,13 +6,16 @@ import type { Keys } from '../domain/keys.ts'
 import type { ReportToLand } from './report-to-land.ts'
 import { verdictOn, type RequestRow, type Ruling, type Verdict } from './rules.ts'
 
-/** A report with its verdict: a row of `judged` in the landing statements, which write it if `version` still stands. */
+/**
+ * A report with its verdict: a row of `judged` in the landing statements, which write it if the row of the request still
+ * has this version. `key_name` and `cost` are those of the verdict. `was_…`: the row that was judged.
+ */
 export type JudgedReport = Omit<ReportToLand, 'key_name' | 'cost'> &
   Omit<Verdict, 'ruling'> & {
     ruling: Ruling
-    /** The row that was judged. Null if there was none. */
+    /** The version (xmin) of the row that was judged. Null if there was no row. */
     version: string | null
-    has_landed: boolean
+    was_landed: boolean
     was_status: string | null
     was_complete: boolean
     was_confirmed: boolean
@@ -33,7 +36,7 @@ export async function judge(db: Database, reports: readonly ReportToLand[], at: 
       ...report,
       ...verdictOn(report, row, keys),
       version: row?.version ?? null,
-      has_landed: row?.has_landed ?? false,
+      was_landed: row?.has_landed ?? false,
       was_status: row?.status ?? null,
       was_complete: row?.media_complete ?? false,
       was_confirmed: row?.is_confirmed ?? false,

@@ -57,7 +57,6 @@ function recordOutcome(deps: LandingDeps, one: DeliveryInFlight, outcome: Landin
   trace(deps, one, startedMs, { outcome })
 }
 
-/** Returns the ids of a delivery for the log. */
 export function idsOf({ traces }: LandingDeps, { claimed, report }: DeliveryInFlight) {
   return {
     delivery_id: claimed.deliveryId,

@@ -108,7 +108,7 @@ async function returnLocked(deps: BatchDeps, locked: readonly DeliveryInFlight[]
   }
 }
 
-/** Puts off a delivery that Postgres refuses, or parks it after five tries. */
+/** Puts off a delivery that Postgres refuses; five refusals park it. */
 async function putOffOrPark(deps: BatchDeps, one: DeliveryInFlight, error: unknown): Promise<void> {
   const { claimed } = one
   deps.inFlight.release(one)

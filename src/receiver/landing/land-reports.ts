@@ -4,9 +4,9 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { judge, type JudgedReport, type LandingAt } from './judge.ts'
 import { everyNotification } from './parts-sql.ts'
+import { refineRulings } from './refine-rulings.ts'
 import type { ReportToLand } from './report-to-land.ts'
 import { rulings } from './rules.ts'
-import { lookAgain } from './second-look.ts'
 import { shortStatement } from './short-sql.ts'
 import { wholeStatement } from './whole-sql.ts'
 
@@ -50,7 +50,7 @@ export async function landReports(db: Database, reports: readonly ReportToLand[]
       const ordinary = judged.filter(mayBeOrdinary)
       for (const one of await run(db, ordinary, at, shortStatement)) outcomes.set(...one)
       const others = judged.filter(({ request_id: id }) => !outcomes.has(id))
-      const found = others.length === 0 ? [] : await run(db, await lookAgain(db, others), at, wholeStatement)
+      const found = others.length === 0 ? [] : await run(db, await refineRulings(db, others), at, wholeStatement)
       for (const [id, outcome] of found) if (outcome !== 'raced' || tries === maxTries) outcomes.set(id, outcome)
       // Every report must have an outcome.
       if (found.length < others.length) throw new NoAnswerError(`landing ${others.length} results`)
@@ -83,6 +83,6 @@ async function run(
 }
 
 /** Returns false if the whole statement must write it. The short one also leaves what its `isAlone` excludes. */
-function mayBeOrdinary({ via, flags, ruling, has_landed: hasLanded }: JudgedReport): boolean {
-  return via === 'delivery' && flags.length === 0 && ruling === 'landed' && !hasLanded
+function mayBeOrdinary({ via, flags, ruling, was_landed: wasLanded }: JudgedReport): boolean {
+  return via === 'delivery' && flags.length === 0 && ruling === 'landed' && !wasLanded
 }

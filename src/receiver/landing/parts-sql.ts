@@ -3,6 +3,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { sandboxOf } from '../domain/environment.ts'
 import { afterLanding } from '../domain/poll-schedule.ts'
 import { addChange } from '../feeding/add-change.ts'
+import type { Effects } from './effects.ts'
 import type { JudgedReport } from './judge.ts'
 
 /*
@@ -11,9 +12,8 @@ import type { JudgedReport } from './judge.ts'
  * other order. All parts read the tables as they were before the statement. Only a row that is locked, updated or
  * deleted is checked in its newest version:
  *
- *   judged         one row per report to land: what it says, who signed it, the claim of its delivery, the ruling
- *                  (rules.ts, second-look.ts), which is the outcome that the rules demand, the row to write, and,
- *                  in the whole statement, the other effects (effects.ts)
+ *   judged         one row per report to land, with its verdict: judgedColumns lists what it holds. The ruling (rules.ts,
+ *                  refine-rulings.ts) is the outcome that the rules demand
  *   written        the rows of requests that were written, as they are now
  *   outcomes       the outcome of each report (LandingOutcome), which every later part reads instead of the ruling
  *   media_written  the media that the report carries
@@ -37,17 +37,61 @@ import type { JudgedReport } from './judge.ts'
  *   counted once    everyNotification reads `notified` apart. In a join it might be read once for each row
  */
 
+type Judged = Omit<JudgedReport, 'was_status' | 'was_complete' | 'was_confirmed'> & Effects
+
+/** The columns of `judged`, with their types in Postgres. The short statement leaves those of Effects null. */
+const judgedColumns: Record<keyof Judged, string> = {
+  // The report and its origin.
+  request_id: 'uuid',
+  external_id: 'text',
+  source_name: 'text',
+  via: 'text',
+  environment: 'text',
+  delivery_id: 'uuid',
+  claims: 'integer',
+  webhook_first_id: 'uuid',
+  webhook_last_id: 'uuid',
+  flags: 'jsonb',
+  status: 'text',
+  model: 'text',
+  output: 'jsonb',
+  media: 'jsonb',
+  media_complete: 'boolean',
+  error_code: 'text',
+  error_message: 'text',
+  created_at: 'timestamptz',
+  completed_at: 'timestamptz',
+  // The row that was judged.
+  version: 'text',
+  was_landed: 'boolean',
+  // The verdict: the ruling and the row to write.
+  ruling: 'text',
+  changes_environment: 'boolean',
+  key_name: 'text',
+  key_source: 'text',
+  request_environment: 'text',
+  result_environment: 'text',
+  source: 'text',
+  cost: 'numeric',
+  is_polled_now: 'boolean',
+  next_poll_at: 'timestamptz',
+  // The effects.
+  standing_status: 'text',
+  standing_confirmed: 'boolean',
+  compares_all: 'boolean',
+  parks: 'text',
+  unparks: 'boolean',
+}
+const judgedRecord = sql.raw(
+  Object.entries(judgedColumns)
+    .map((column) => column.join(' '))
+    .join(', '),
+)
+
 /** The reports to land, with their verdicts. */
 export const judged = (reports: readonly JudgedReport[], where: SQL = sql`true`) => sql`
-      select given.* from lock_wait, jsonb_to_recordset(${JSON.stringify(reports)}::jsonb) as given (
-        request_id uuid, source_name text, external_id text, status text, model text, output jsonb,
-        media_complete boolean, error_code text, error_message text, created_at timestamp with time zone,
-        completed_at timestamp with time zone, cost numeric, environment text, via text,
-        delivery_id uuid, claims integer, webhook_first_id uuid, webhook_last_id uuid, flags jsonb, media jsonb,
-        ruling text, has_landed boolean, standing_status text, standing_confirmed boolean, concerns_all boolean,
-        parks text, unparks boolean, changes_environment boolean, key_name text, key_source text, request_environment text,
-        result_environment text, source text, is_polled_now boolean, next_poll_at timestamp with time zone,
-        version text)
+      select given.* from lock_wait,
+        jsonb_to_recordset(${JSON.stringify(reports)}::jsonb) as given (${judgedRecord})
       where ${where} limit ${atMost(reports.length)}`
 
 /** The rulings that write the row of the request. */
@@ -110,7 +154,7 @@ export const dequeued = sql`
       where i.delivery_id = any(array[outcomes.delivery_id]) and outcomes.outcome <> 'raced'
         and (i.claims = outcomes.claims or outcomes.via = 'replay')
       returning i.delivery_id, i.failures, i.replay_id, outcomes.via, outcomes.claims, outcomes.outcome,
-        outcomes.has_landed`
+        outcomes.was_landed`
 
 /**
  * SQL: the detail of an attempt that a replay of many made. It names one that ended a parked delivery, which has
@@ -123,7 +167,7 @@ const replayDetail = sql`case when replay_id is null then null when failures > 0
 export const attemptsOfClaims = (now: SQL) => sql`
       insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
       select delivery_id, ${now}, outcome, ${replayDetail}, replay_id from dequeued
-      where via = 'delivery' and outcome <> 'discarded' and (claims > 1 or outcome <> 'landed' or has_landed)`
+      where via = 'delivery' and outcome <> 'discarded' and (claims > 1 or outcome <> 'landed' or was_landed)`
 
 /** Plans: hashed list. */
 const writtenThatLanded = sql`written where (written.request_id in (

@@ -17,8 +17,8 @@ import { judge, type LandingAt } from './judge.ts'
 import { landingOutcomes, maxTries } from './land-reports.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { everyNotification } from './parts-sql.ts'
+import { refineRulings } from './refine-rulings.ts'
 import { deliveredReport, type ReportToLand } from './report-to-land.ts'
-import { lookAgain } from './second-look.ts'
 import { wholeStatement } from './whole-sql.ts'
 
 const row = z.record(z.string(), z.unknown())
@@ -120,7 +120,7 @@ export async function landExplained(
 ): Promise<Change> {
   const result = dryRun ? sql`case when ${isTried} then change else mediadock.rolled_back(change) end` : sql`change`
   const statement = sql`
-    ${wholeStatement(await lookAgain(db, await judge(db, [report], at)), at)}
+    ${wholeStatement(await refineRulings(db, await judge(db, [report], at)), at)}
     select ${result} as change from (
       select jsonb_build_object(
         'request_id', outcomes.request_id, 'outcome', outcomes.outcome,

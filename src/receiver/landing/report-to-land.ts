@@ -105,7 +105,6 @@ function storable(time: string | undefined): string | undefined {
   return time !== undefined && isTime(time) ? time : undefined
 }
 
-/** Returns true if all links lead to these hosts. */
 function areHostsOf(hosts: MediaHosts, media: readonly MediaItem[]): boolean {
   if (hosts === undefined) return true
   const links = media.flatMap(({ url, original_url }) => (original_url === undefined ? [url] : [url, original_url]))

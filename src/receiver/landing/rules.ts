@@ -5,7 +5,7 @@ import type { ReportToLand } from './report-to-land.ts'
 /*
  * The rules that decide what becomes of a webhook or a result of the provider. They are pure functions: judge() of
  * judge.ts reads the rows for them, and a landing statement writes a verdict only if the row of the request is
- * still the one that was judged. Some rulings need more than that row: see second-look.ts. docs/orders.md lists every
+ * still the one that was judged. Some rulings need more than that row: see refine-rulings.ts. docs/orders.md lists every
  * case.
  */
 
@@ -55,7 +55,7 @@ export const rulings = [
   'discarded',
 ] as const
 export type Ruling = (typeof rulings)[number]
-/** The rulings of this file. second-look.ts makes the others. */
+/** The rulings of this file. Only refine-rulings.ts makes the others. */
 type RulingByRow = Exclude<Ruling, 'agreed' | 'discarded'>
 
 /**
@@ -116,11 +116,11 @@ function rulingOn(report: ReportToLand, row: RequestRow, known: Known): RulingBy
   // A source speaks only for its own requests.
   if (row.source_name !== report.source_name) return 'source_mismatch'
   if (report.via !== 'poll' && mayNotSpeak(report, row, known)) return 'key_mismatch'
-  // The first end stands.
+  // A request without an end takes this one.
   if (!row.has_landed) return 'landed'
   // The provider overrules a webhook, and so does a key of another environment that the rules above let through.
   if (!row.is_confirmed && (report.via === 'poll' || differs(report.environment, known.result))) return 'landed'
-  // States never go back.
+  // Otherwise the end in the row stays.
   return row.status === report.status ? 'no_effect' : 'contradiction'
 }
 

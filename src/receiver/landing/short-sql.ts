@@ -28,5 +28,5 @@ const isAlone = sql`(select 1 from mediadock.deliveries d
 
 /** Only the reports that were written. Rows that changed since they were read are left to the whole statement. */
 const outcomes = sql`
-      select request_id, via, delivery_id, claims, has_landed, ruling as outcome from judged
+      select request_id, via, delivery_id, claims, was_landed, ruling as outcome from judged
       where (request_id in (select written.request_id from written)) is true`

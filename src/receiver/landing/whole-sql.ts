@@ -92,9 +92,9 @@ const unchanged = sql`(select judged.* from ${judgedAndLocked}
 
 /** A report whose row has changed is `raced`. All others have the outcome by the rules. */
 const outcomes = sql`
-      select judged.request_id, judged.via, judged.delivery_id, judged.claims, judged.has_landed, judged.source_name,
+      select judged.request_id, judged.via, judged.delivery_id, judged.claims, judged.was_landed, judged.source_name,
         judged.environment, judged.webhook_first_id, judged.webhook_last_id, judged.flags, judged.parks,
-        judged.unparks, judged.changes_environment, judged.standing_status, judged.standing_confirmed, judged.concerns_all,
+        judged.unparks, judged.changes_environment, judged.standing_status, judged.standing_confirmed, judged.compares_all,
         case when locked.version is distinct from judged.version
             or (judged.ruling in (${writing}) and written.request_id is null)
           then 'raced' else judged.ruling end as outcome

@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest'
 import type { JudgedReport } from '../../../src/receiver/landing/judge.ts'
-import type { ReportToLand } from '../../../src/receiver/landing/report-to-land.ts'
-import { verdictOn, type RequestRow, type Ruling } from '../../../src/receiver/landing/rules.ts'
 import {
   agrees,
   mayAgree,
   rulingOnMismatch,
   type MismatchedDelivery,
   type ShownResult,
-} from '../../../src/receiver/landing/second-look.ts'
+} from '../../../src/receiver/landing/refine-rulings.ts'
+import type { ReportToLand } from '../../../src/receiver/landing/report-to-land.ts'
+import { verdictOn, type RequestRow, type Ruling } from '../../../src/receiver/landing/rules.ts'
 import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 
 /* The rules alone. interleavings.test.ts and environments.test.ts show them on Postgres. */
@@ -235,13 +235,13 @@ describe('the next poll', () => {
   })
 })
 
-/* What second-look.ts decides. */
+/* The rulings of refine-rulings.ts. */
 
 const judged = (one: ReportToLand, row: RequestRow): JudgedReport => ({
   ...one,
   ...verdictOn(one, row, keys),
   version: row.version,
-  has_landed: row.has_landed,
+  was_landed: row.has_landed,
   was_status: row.status,
   was_complete: row.media_complete,
   was_confirmed: row.is_confirmed,

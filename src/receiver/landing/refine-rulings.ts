@@ -11,11 +11,11 @@ import type { Ruling } from './rules.ts'
  * provider for a request that has landed is compared with the result that readers have.
  */
 
-type Mismatch = 'key_mismatch' | 'source_mismatch'
+export type Mismatch = 'key_mismatch' | 'source_mismatch'
 
 /** The delivery of a mismatch. */
 export type MismatchedDelivery = {
-  /** It was flagged for its key by an earlier try, or by the landing of the confirmed result. */
+  /** An earlier try, or the landing of the confirmed result, has flagged it for its key. */
   is_flagged: boolean
   /** A replay of many has put it back into the inbox. */
   is_replayed: boolean
@@ -34,8 +34,8 @@ export type ShownResult = {
   has_same_output: boolean
 }
 
-/** Changes the rulings that need a second look. The version of the row guards them too. */
-export async function lookAgain(db: Database, judged: readonly JudgedReport[]): Promise<JudgedReport[]> {
+/** Returns the reports with their final rulings. The version of the row guards those too. */
+export async function refineRulings(db: Database, judged: readonly JudgedReport[]): Promise<JudgedReport[]> {
   const deliveries = await mismatchedDeliveries(db, judged)
   const results = await shownResults(db, judged)
   return judged.map((report) => {
@@ -47,6 +47,7 @@ export async function lookAgain(db: Database, judged: readonly JudgedReport[]): 
   })
 }
 
+/** Returns true for a ruling that parks the delivery. */
 export function isMismatch(ruling: Ruling): ruling is Mismatch {
   return ruling === 'key_mismatch' || ruling === 'source_mismatch'
 }
@@ -56,7 +57,7 @@ export function rulingOnMismatch(
   { via, was_confirmed: isConfirmed }: Pick<JudgedReport, 'via' | 'was_confirmed'>,
   delivery: MismatchedDelivery,
 ): Ruling {
-  // No webhook changes a confirmed result, so there is nothing left to decide about the delivery.
+  // No webhook changes a confirmed result, and the delivery has its flag already, so nothing is left to do.
   if (ruling === 'key_mismatch' && isConfirmed && delivery.is_flagged) return 'no_effect'
   // One secret and one request id must not fill the disk. A delivery that is replayed stays.
   const isReplayed = via === 'replay' || delivery.is_replayed
@@ -65,7 +66,7 @@ export function rulingOnMismatch(
 
 /** Returns true for a result of the provider that has the end and the environment of a complete result in the row. */
 export function mayAgree(report: JudgedReport): boolean {
-  const isSameEnd = report.has_landed && report.was_status === report.status && !report.changes_environment
+  const isSameEnd = report.was_landed && report.was_status === report.status && !report.changes_environment
   return (
     report.via === 'poll' && report.ruling === 'landed' && isSameEnd && report.was_complete && report.media_complete
   )
@@ -85,14 +86,14 @@ export function agrees(report: JudgedReport, shown: ShownResult): boolean {
   )
 }
 
-const most = sql.raw(String(maxParkedForRequest))
+const parkedLimit = sql.raw(String(maxParkedForRequest))
 
 /** SQL: how many other deliveries of the request are parked for this reason, counted up to the limit. */
 export const parkedOthers = (requestId: SQL, reason: SQL, deliveryId: SQL): SQL => sql`(
             select count(*)::int from (
               select from mediadock.deliveries d
               where d.request_id = ${requestId} and d.parked_reason = ${reason} and d.id <> ${deliveryId}
-              limit ${most}) as parked)`
+              limit ${parkedLimit}) as parked)`
 
 /** Reads the deliveries of mismatches. Returns them by request. */
 async function mismatchedDeliveries(
