@@ -6,9 +6,17 @@ import { aroundStatements } from './statements.ts'
 /** No room in this process: each delivery is stored without a claim. */
 export const noRoom: HandOver = {
   leaseSeconds: 0,
-  reserve: () => false,
-  makeReady: () => {},
-  releaseReserved: () => {},
+  reserve: () => undefined,
+}
+
+/** The same hand-over in a process that freezes between the commit and the landing, until it wakes up. */
+export function freezing(handOver: HandOver) {
+  const ready: (() => void)[] = []
+  const reserve: HandOver['reserve'] = (delivery) => {
+    const reservation = handOver.reserve(delivery)
+    return reservation && { ...reservation, makeReady: () => void ready.push(reservation.makeReady) }
+  }
+  return { handOver: { ...handOver, reserve }, wakeUp: () => ready.forEach((makeReady) => makeReady()) }
 }
 
 /** The deliveries of a round. The failed ones are retried, put off or parked. */

@@ -42,12 +42,16 @@ export type Delivery = Omit<Admitted, 'source' | 'timestampSeconds'> & {
 export type HandOver = {
   /** How long the claim lasts, unless it is renewed. */
   leaseSeconds: number
-  /** Returns false if this process does not take it, for example without room. Any process may then claim it. */
-  reserve: (delivery: Delivery) => boolean
-  /** Called when the reserved delivery is committed. */
-  makeReady: (delivery: Delivery) => void
-  /** Called when a delivery was known already, or its storing was not confirmed. Ignored for one without room. */
-  releaseReserved: (delivery: Delivery) => void
+  /** Undefined if this process does not take it, for example without room. Any process may then claim it. */
+  reserve: (delivery: Delivery) => Reservation | undefined
+}
+
+/** The room of one delivery that is being stored. One of these functions is called, once. */
+export type Reservation = {
+  /** The delivery is committed. */
+  makeReady: () => void
+  /** The delivery was known already, or its storing was not confirmed. */
+  release: () => void
 }
 
 /**

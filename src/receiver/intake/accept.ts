@@ -6,7 +6,7 @@ import type { Logger } from '../../platform/logger.ts'
 import { faultOf } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
-import type { Delivery, HandOver } from '../domain/delivery.ts'
+import type { Delivery, HandOver, Reservation } from '../domain/delivery.ts'
 import { distinct, storeDeliveries } from './store.ts'
 import { unavailable, type Acceptance } from './webhook-answers.ts'
 
@@ -21,7 +21,7 @@ const maxRefusals = 16
 /** About a second of full load. One key may fill four fifths of it (fair-share.ts). */
 const maxWaiting = { rows: 5000, bytes: 64 * 1024 * 1024 }
 /**
- * A flush is given up after this time, and Postgres ends its statement. Every delivery is answered before
+ * Storing is given up after this time, and Postgres ends its statement. Every delivery is answered before
  * (docs/guarantees.md); the provider waits 10 s. The lease of the deliveries that are stored is longer
  * (`inboxLeaseSeconds` of landing/inbox.ts).
  */
@@ -63,6 +63,10 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   const waitingOf = createShares(maxWaiting)
   let inFlight = 0
 
+  const ended = () => {
+    inFlight -= 1
+    pump()
+  }
   const pump = () => {
     // While one commit waits for the disk, the next statement runs. A third would only split the rows.
     while (inFlight === 0 || (inFlight < 2 && queue.length >= rowsForSecondStatement)) {
@@ -71,19 +75,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       if (batch.length === 0) return
       inFlight += 1
       deps.onFlush?.({ deliveries: batch.length, left: queue.length })
-      // A statement that is lost with its connection may never end. Its senders have been answered by then.
-      withDeadline(flush({ ...deps, storeAgain }, batch), flushSeconds * 1000, 'a flush')
-        .catch((error: unknown) => {
-          deps.logger.error(
-            { err: error, deliveries: batch.length },
-            'storing deliveries did not end in time, continuing without them: senders without an answer got 503',
-          )
-          for (const { delivery } of batch) deps.handOver.releaseReserved(delivery)
-        })
-        .finally(() => {
-          inFlight -= 1
-          pump()
-        })
+      flush({ ...deps, storeAgain }, batch).then(ended, ended)
     }
   }
 
@@ -152,7 +144,7 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
   let refusals = 0
   let isAnyStored = false
   for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
-    // After the deadline of the flush, every sender has its 503.
+    // After a slow part, every sender has its 503.
     if (part.every(({ abandoned }) => abandoned)) continue
     try {
       await storePart(deps, part)
@@ -183,22 +175,25 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
 
 /**
  * Stores deliveries, answers their senders, and hands over the new ones. Throws if Postgres refuses the
- * statement, with nothing stored. Also throws if the connection is lost: the statement may have been committed, and the
- * sender's next attempt is then a duplicate.
+ * statement, with nothing stored. Also throws if the connection is lost or Postgres takes too long: the statement may
+ * be committed then, and the sender's next attempt is a duplicate.
  */
 async function storePart({ db, time, handOver, onStored, storeAgain }: FlushDeps, part: readonly Waiting[]) {
   const byId = Map.groupBy(part, ({ delivery }) => delivery.id)
   const rows = distinct(part.map(({ delivery }) => delivery))
-  const reserved: Delivery[] = []
-  const ids = new Set<string>()
+  const reserved = new Map<string, Reservation>()
   let stored: Awaited<ReturnType<typeof storeDeliveries>>
   try {
-    for (const row of rows) if (handOver.reserve(row)) reserved.push(row)
-    for (const { id } of reserved) ids.add(id)
-    const claimed = { ids, leaseSeconds: handOver.leaseSeconds }
-    stored = await storeDeliveries(db, rows, { now: time?.(), claimed })
+    for (const row of rows) {
+      const reservation = handOver.reserve(row)
+      if (reservation) reserved.set(row.id, reservation)
+    }
+    const claimed = { ids: reserved, leaseSeconds: handOver.leaseSeconds }
+    // A statement that is lost with its connection may never end.
+    const storing = storeDeliveries(db, rows, { now: time?.(), claimed })
+    stored = await withDeadline(storing, flushSeconds * 1000, 'storing deliveries')
   } catch (error) {
-    reserved.forEach(handOver.releaseReserved)
+    for (const { release } of reserved.values()) release()
     throw error
   }
   for (const [id, group] of byId) {
@@ -207,13 +202,13 @@ async function storePart({ db, time, handOver, onStored, storeAgain }: FlushDeps
     // The first sender of a delivery is answered "accepted", even if the key of another sender is stored.
     else group.forEach(({ delivery, resolve }, at) => resolve(outcomeOf(delivery, at === 0 && answer === 'new')))
   }
-  for (const row of reserved) {
-    if (stored.get(row.id) === 'new') handOver.makeReady(row)
-    else handOver.releaseReserved(row)
+  for (const [id, { makeReady, release }] of reserved) {
+    if (stored.get(id) === 'new') makeReady()
+    else release()
   }
   const isToClaim = ({ id, parsed }: Delivery) => {
     const answer = stored.get(id)
-    return answer === 'requeued' || (answer === 'new' && parsed.kind !== 'unreadable' && !ids.has(id))
+    return answer === 'requeued' || (answer === 'new' && parsed.kind !== 'unreadable' && !reserved.has(id))
   }
   if (rows.some(isToClaim)) onStored()
 }

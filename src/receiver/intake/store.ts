@@ -33,7 +33,7 @@ export type StoreOptions = {
   /** The time that replicas share (time.ts). */
   now?: SQL | undefined
   /** Deliveries to store with a claim of this process, and the length of the claim. */
-  claimed?: { ids: ReadonlySet<string>; leaseSeconds: number }
+  claimed?: { ids: Pick<ReadonlySet<string>, 'has'>; leaseSeconds: number }
 }
 
 /**

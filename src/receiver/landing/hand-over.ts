@@ -1,4 +1,4 @@
-import { largeBodyBytes, type Delivery } from '../domain/delivery.ts'
+import { largeBodyBytes, type Delivery, type Reservation } from '../domain/delivery.ts'
 import { sourceOf, type Keys } from '../domain/keys.ts'
 import type { Report } from '../domain/report.ts'
 import { pathIn } from '../domain/webhook-path.ts'
@@ -37,22 +37,23 @@ export function createHandOver(deps: HandOverDeps) {
 
   return {
     leaseSeconds: inboxLeaseSeconds,
-    reserve: (delivery: Delivery): boolean => {
+    reserve: (delivery: Delivery): Reservation | undefined => {
       const { parsed, body } = delivery
-      if (signal.aborted || !isPrepared() || parsed.kind !== 'report') return false
-      if (!isLandedFromMemory(keys(), delivery) || !inFlight.mayReserve(delivery)) return false
+      if (signal.aborted || !isPrepared() || parsed.kind !== 'report') return undefined
+      if (!isLandedFromMemory(keys(), delivery) || !inFlight.mayReserve(delivery)) return undefined
       const claimed = claimedOnce(delivery)
       const report = deliveredReport(claimed, parsed.report, deps.mediaHosts)
-      inFlight.reserve({ claimed, report, bodyBytes: body.length, claimedAtMs: nowMs() })
-      return true
-    },
-    makeReady: ({ id }: Delivery): void => {
-      inFlight.makeReady(id)
-      wakeBatches()
-    },
-    releaseReserved: ({ id }: Delivery): void => {
-      inFlight.releaseReserved(id)
-      wakeBatches()
+      const one = inFlight.reserve({ claimed, report, bodyBytes: body.length, claimedAtMs: nowMs() })
+      return {
+        makeReady: () => {
+          inFlight.makeReady(one)
+          wakeBatches()
+        },
+        release: () => {
+          inFlight.release(one)
+          wakeBatches()
+        },
+      }
     },
     /**
      * One round: claims due deliveries, as far as there is room, and begins to land them. Unreadable ones are parked
@@ -71,7 +72,9 @@ export function createHandOver(deps: HandOverDeps) {
     renewLeases: async () => {
       const startedAtMs = nowMs()
       const old = inFlight.claimedBefore(startedAtMs - (inboxLeaseSeconds * 1000) / 2)
-      // Lost claims need no handling: only the newer claim takes the delivery out of the inbox.
+      // Lost claims need no handling: only the newer claim takes the delivery out of the inbox. Nor do rows
+      // that another transaction locks, which keep their leases: no process claims a row while it is locked. If it is
+      // claimed later, the claim here is lost.
       const claims = old.map(({ claimed }) => claimed)
       await renew(db, claims, time())
       for (const one of old) one.claimedAtMs = startedAtMs

@@ -71,14 +71,16 @@ export function createInFlight({
   const ready = { fresh: 0, again: 0 }
   let lacksRoom = false
 
-  const add = (mode: 'RESERVED' | 'READY', { bodyBytes, ...given }: Added): void => {
+  const add = (mode: 'RESERVED' | 'READY', { bodyBytes, ...given }: Added): DeliveryInFlight => {
     const { deliveryId, keyName, claims } = given.claimed
     const bytes = bodyBytes + rowBytes
     const room = mode === 'RESERVED' ? stored : fromInbox
     const lane = claims > 1 ? 'again' : 'fresh'
     room.add(keyName, bytes)
-    deliveries.set(deliveryId, { ...given, mode, lane, freeRoom: () => room.remove(keyName, bytes) })
+    const one: DeliveryInFlight = { ...given, mode, lane, freeRoom: () => room.remove(keyName, bytes) }
+    deliveries.set(deliveryId, one)
     if (mode === 'READY') ready[lane] += 1
+    return one
   }
 
   const release = (one: DeliveryInFlight): void => {
@@ -105,24 +107,16 @@ export function createInFlight({
     mayReserve: ({ id, keyName }: { id: string; keyName: string }): boolean =>
       !deliveries.has(id) && stored.isOpen(keyName),
     /** Adds a delivery that is to be stored. */
-    reserve: (delivery: Added): void => add('RESERVED', delivery),
+    reserve: (delivery: Added): DeliveryInFlight => add('RESERVED', delivery),
     /** Makes a delivery ready that was reserved and is now stored. */
-    makeReady: (id: string): void => {
-      const one = deliveries.get(id)
-      // Otherwise its statement was abandoned, and the delivery given up: its lease expires.
-      if (one?.mode !== 'RESERVED') return
+    makeReady: (one: DeliveryInFlight): void => {
       one.mode = 'READY'
       ready[one.lane] += 1
-    },
-    /** Gives up a reserved delivery that was not stored. */
-    releaseReserved: (id: string): void => {
-      const one = deliveries.get(id)
-      if (one?.mode === 'RESERVED') release(one)
     },
     /** Adds a delivery that was claimed from the inbox. */
     addClaimed: (delivery: Added): void => {
       const before = deliveries.get(delivery.claimed.deliveryId)
-      if (!before) return add('READY', delivery)
+      if (!before) return void add('READY', delivery)
       // Its lease ended while it waited, and the newer claim replaces the old one. A RESERVED or LANDING one stays as
       // it is, and the newer claim expires.
       const { claimed, report, claimedAtMs } = delivery

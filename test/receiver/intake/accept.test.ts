@@ -76,9 +76,10 @@ it('gives back the room in memory if a delivery of the batch cannot be made read
   const reserved = new Set<string>()
   const reserve = ({ id }: Delivery) => {
     if (reserved.size > 0) throw new Error('this one cannot be made ready')
-    return Boolean(reserved.add(id))
+    reserved.add(id)
+    return { makeReady: () => {}, release: () => void reserved.delete(id) }
   }
-  const handOver = { ...noRoom, reserve, releaseReserved: ({ id }: Delivery) => void reserved.delete(id) }
+  const handOver = { ...noRoom, reserve }
   const acceptor = createAcceptor({ db, logger: createLogger('silent'), handOver, onStored: () => {} })
   const ends = await Promise.allSettled([acceptor.accept(newDelivery()), acceptor.accept(newDelivery())])
   expect(ends.map(({ status }) => status)).toEqual(['rejected', 'rejected'])

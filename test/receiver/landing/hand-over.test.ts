@@ -10,7 +10,7 @@ import { eventually } from '../../support/eventually.ts'
 import { defaultSource, keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 import { aroundStatements, landingAfter } from '../../support/statements.ts'
 import { failed, okImage } from '../../support/webhooks.ts'
-import { testHandOver, workOnce } from '../../support/work-once.ts'
+import { freezing, testHandOver, workOnce } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 const acceptorFor = (deps: LandingDeps, handOver: HandOver): Acceptor =>
@@ -182,8 +182,8 @@ describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
   it('is landed by another process when its lease ends, if its process died', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
-    const dead = { ...testHandOver(deps), take: () => {} }
-    const acceptor = acceptorFor(deps, dead)
+    const dead = freezing(testHandOver(deps))
+    const acceptor = acceptorFor(deps, dead.handOver)
     await Promise.all(Array.from({ length: 20 }, () => acceptor.accept(newDelivery(failed().body))))
     expect(await workOnce(deps)).toMatchObject({ claimed: 0 })
     expect(inboxLeaseSeconds).toBeLessThan(8)

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import type { Delivery, HandOver } from '../../../src/receiver/domain/delivery.ts'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
@@ -6,7 +7,7 @@ import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { aroundStatements, landingAfter } from '../../support/statements.ts'
 import { failed, okImage } from '../../support/webhooks.ts'
-import { noRoom, testHandOver, workOnce } from '../../support/work-once.ts'
+import { freezing, noRoom, testHandOver, workOnce } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 /* For how long a delivery in flight belongs to its process. */
@@ -26,6 +27,29 @@ it('returns claims at once beside a row that another transaction locks', async (
     const due = await sql`select delivery_id from mediadock.inbox where due_at <= ${deps.clock()}`
     expect(due).toEqual([{ delivery_id: free }])
   })
+})
+
+it('a delivery sent again lands at once, although an earlier statement fails after its time', async () => {
+  const { url, sql } = await withTestDatabase()
+  const deps = createTestWorker({ databaseUrl: url })
+  const handOver = testHandOver(deps)
+  const lost = Promise.withResolvers<void>()
+  let statements = 0
+  const db = aroundStatements(deps.db, async (run) => {
+    statements += 1
+    if (statements === 1) return lost.promise
+    // The connection of the first statement ends while the second one runs.
+    lost.reject(new Error('the connection was lost'))
+    await delay(100)
+    return run()
+  })
+  const acceptor = createAcceptor({ db, time: deps.time, logger: deps.logger, handOver, onStored: () => {} })
+  const delivery = newDelivery(failed().body)
+  await expect(acceptor.accept(delivery)).rejects.toMatchObject({ reason: 'postgres_too_slow' })
+  expect(await acceptor.accept(delivery)).toBe('accepted')
+  await handOver.idle()
+  expect(await sql`select from mediadock.inbox`).toEqual([])
+  expect(await sql`select status from mediadock.results`).toEqual([{ status: 'FAILED' }])
 })
 
 describe.each(usualServers)('on %s: a delivery in flight', (server) => {
@@ -108,19 +132,18 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const handOver = testHandOver(deps)
-    // It freezes between the commit and the landing.
-    const frozen = { ...handOver, makeReady: () => {} }
+    const frozen = freezing(handOver)
     const acceptor = (given: HandOver) =>
       createAcceptor({ db: deps.db, time: deps.time, logger: deps.logger, handOver: given, onStored: () => {} })
     const delivery: Delivery = { ...newDelivery(failed().body), environment: 'sandbox', keyName: 'sandbox' }
-    await acceptor(frozen).accept(delivery)
+    await acceptor(frozen.handOver).accept(delivery)
     deps.setNow(later(deps.clock(), inboxLeaseSeconds + 1))
     expect(await workOnce(deps)).toMatchObject({ landed: 1 })
     // A live key signed it too, so it is queued anew, and another process claims it.
     expect(await acceptor(noRoom).accept({ ...delivery, environment: 'live', keyName: 'live' })).toBe('duplicate')
     deps.setNow(later(deps.clock(), 1))
     expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toHaveLength(1)
-    handOver.makeReady(delivery)
+    frozen.wakeUp()
     await handOver.idle()
     expect(await sql`select delivery_id from mediadock.inbox`).toEqual([{ delivery_id: delivery.id }])
   })

@@ -109,7 +109,10 @@ export async function createWorld(database: TestDatabase) {
   }
 
   const landing = testHandOver(receiver)
-  const handOver = { ...landing, reserve: (delivery: Delivery) => setting.handsOver && landing.reserve(delivery) }
+  const handOver = {
+    ...landing,
+    reserve: (delivery: Delivery) => (setting.handsOver ? landing.reserve(delivery) : undefined),
+  }
   const acceptor = createAcceptor({ db, time: receiver.time, logger, handOver, onStored: () => {} })
 
   const app = express()
