@@ -60,7 +60,7 @@ export const pollEndings = {
   running: { stored: 'running', counters: ['running'], manual: 'running', next: 'steady' },
   // No key that was tried knows the request.
   not_found: { stored: 'not_found', counters: ['notFound'], manual: 'not_found', next: 'slowing' },
-  // The same, a day after the request was tracked or landed.
+  // No key knows the request, a day after it was tracked or landed.
   lost: { stored: 'lost', counters: ['notFound'], manual: 'not_found', next: 'never' },
   // A key does not know it, and another that may know it has no call left.
   not_found_yet: { stored: 'not_found_yet', counters: ['postponed'], manual: 'postponed', next: 'slowing' },

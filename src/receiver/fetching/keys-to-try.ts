@@ -16,7 +16,7 @@ import type { Purpose } from './call-budget.ts'
  *   other_environment   others of the other environment                 the named key may be forged
  *
  * The last two steps share three keys in each poll, since each try is a call of up to 10 s. The next poll takes the next
- * three.
+ * three. A poll that may find the request lost takes all.
  */
 
 const steps = ['named', 'stand_in', 'same_environment', 'other_environment'] as const
@@ -36,11 +36,13 @@ export type KeyFacts = {
   purpose: Exclude<Purpose, 'submitting'>
   /** The number of the poll. It selects which of the other keys are tried. */
   pollNumber?: number
+  /** All other keys are tried: if none knows the request, it is lost. */
+  mayBeLost?: boolean
 }
 
 /** Returns the keys to try, step by step. `standIn` is the name of the stand-in. */
 export function keysToTry(keys: Keys, facts: KeyFacts, standIn: string | undefined): KeyToTry[] {
-  const { sourceName, keyName, purpose, pollNumber = 0 } = facts
+  const { sourceName, keyName, purpose, pollNumber = 0, mayBeLost = false } = facts
   const named = keyName === undefined ? undefined : keys.byName.get(keyName)
   const environment = named?.environment ?? facts.environment
   const stepOf = (key: GenerationKey): Step => {
@@ -63,7 +65,8 @@ export function keysToTry(keys: Keys, facts: KeyFacts, standIn: string | undefin
     .map((key) => ({ key, step: stepOf(key), purpose: purposes[stepOf(key)] }))
   const isOwn = ({ step }: KeyToTry) => step === 'named' || step === 'stand_in'
   const others = usable.filter((one) => !isOwn(one))
-  return [...usable.filter(isOwn), ...othersOfPoll(others, pollNumber)].toSorted(
+  const ofPoll = mayBeLost ? others : othersOfPoll(others, pollNumber)
+  return [...usable.filter(isOwn), ...ofPoll].toSorted(
     (one, other) => steps.indexOf(one.step) - steps.indexOf(other.step),
   )
 }

@@ -66,6 +66,7 @@ export async function poll(deps: PollingDeps, claimed: ClaimedPoll, onGranted = 
       onlySandboxSigned: claimed.only_sandbox_signed,
       purpose: claimed.is_extra || claimed.is_unknown ? 'trial' : 'completing',
       pollNumber: claimed.polls,
+      mayBeLost: mayBeLost(claimed),
       signal: deps.cut,
       onGranted,
     })
@@ -87,11 +88,15 @@ export async function poll(deps: PollingDeps, claimed: ClaimedPoll, onGranted = 
  */
 const lostAfterSeconds = 86_400
 
+function mayBeLost({ seconds_unchanged }: ClaimedPoll): boolean {
+  return seconds_unchanged > lostAfterSeconds
+}
+
 type WithoutResult = Exclude<ResultAnswer, { kind: 'result' }>
 
 /** Returns the ending of a poll whose answer has no result: mostly, the answer itself. */
 function endingOf(claimed: ClaimedPoll, answer: WithoutResult): EndingHere {
-  if (answer.kind === 'not_found' && claimed.seconds_unchanged > lostAfterSeconds) return 'lost'
+  if (answer.kind === 'not_found' && mayBeLost(claimed)) return 'lost'
   const isForUnknown = claimed.is_unknown && !claimed.is_extra
   // At its old place, it would stay due before requests that the provider knows. Made-up ids may be many.
   if (answer.kind === 'no_call' && answer.reason === 'quota' && isForUnknown) return 'not_found_yet'

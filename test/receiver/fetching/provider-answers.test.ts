@@ -435,6 +435,12 @@ describe('a key whose calls are spent', () => {
 })
 
 describe('404', () => {
+  const many = Array.from({ length: 7 }, (_, at) => ({
+    name: `k${at}`,
+    api_key: `service_live_${at}`,
+    signing_secret: `whsec_secret_of_k${at}`,
+  }))
+
   it('is confirmed with the other keys of that environment, then with those of the other one', async () => {
     stand.answer(status(404))
     const { ask, counted } = receiver({ keys: [sandboxKey, secondKey, liveKey] })
@@ -447,17 +453,20 @@ describe('404', () => {
 
   it('is checked with three other keys at a time, until all were asked', async () => {
     stand.answer(status(404))
-    const many = Array.from({ length: 7 }, (_, at) => ({
-      name: `k${at}`,
-      api_key: `service_live_${at}`,
-      signing_secret: `whsec_secret_of_k${at}`,
-    }))
     const { ask } = receiver({ keys: [liveKey, ...many] })
     for (const pollNumber of [1, 2, 3]) {
       expect(await ask(randomUUID(), 'live', pollNumber)).toMatchObject({ answer: { kind: 'not_found' } })
       expect(stand.calls).toHaveLength(4 * pollNumber)
     }
     expect(new Set(stand.calls.map(({ authorization }) => authorization)).size).toBe(8)
+  })
+
+  it('ends the polls of an old request only if all keys gave it', async () => {
+    stand.answer(status(404))
+    const requestId = await track({ key_name: null, tracked_at: new Date(nowMs - 90_000_000) })
+    await receiver({ keys: many, limit: 20 }).reconcile()
+    expect(await rowOf(requestId)).toMatchObject({ poll_outcome: 'lost' })
+    expect(new Set(stand.calls.map(({ authorization }) => authorization)).size).toBe(7)
   })
 
   it('costs other keys at most a tenth of their calls; without those, it stays unknown', async () => {
