@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import type { Request } from 'express'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
@@ -9,7 +10,16 @@ import { overOf } from '../submitting/generations.ts'
 import { generationBodySchema, type ShownGeneration } from '../submitting/submit.ts'
 import { exampleValues } from './examples.ts'
 import { type FeedWatch, createWaiters } from './feed-watch.ts'
-import { readBody, gone, jsonBody, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
+import {
+  asHttpError,
+  readBody,
+  gone,
+  jsonBody,
+  unknown,
+  uuidParam,
+  waitSchemaFor,
+  type Operation,
+} from './operation.ts'
 
 const waitSchema = waitSchemaFor('Seconds to wait until the generation has ended.')
 
@@ -60,7 +70,8 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
       'null and mediadock retries in the background. A source that ignores the Idempotency-Key is not called again ' +
       'after a lost answer: a signed webhook ends the submit, or it expires. A refusal after the 202 becomes an ' +
       'item of the feed. Send your own idempotency_key: a caller that sent none and loses this answer can only ' +
-      'submit anew, and may be charged twice.',
+      'submit anew, and may be charged twice. After a 503, send the idempotency_key of its message again: the submit ' +
+      'may have been stored, and is charged at most once.',
     requestParams: { header: z.object({ 'idempotency-key': idempotencyKeySchema.optional() }) },
     requestBody: jsonBody(generationBodySchema, { idempotency_key, model, input, key_name, metadata }),
     answers: { 202: { description: 'Submitted, or without a final answer yet', schema: generationSchema } },
@@ -68,11 +79,13 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
     passesOn4xx: true,
     answer: async (req, res) => {
       const given = await readBody(req, res, generationBodySchema)
-      const { status, body } = await submitter.submit({
-        ...given,
-        idempotency_key: idempotencyKeyOf(req, given.idempotency_key),
-      })
-      res.status(status).json(body)
+      const idempotencyKey = idempotencyKeyOf(req, given.idempotency_key)
+      try {
+        const { status, body } = await submitter.submit({ ...given, idempotency_key: idempotencyKey })
+        res.status(status).json(body)
+      } catch (error) {
+        throw namingKey(asHttpError(error, logger), idempotencyKey)
+      }
     },
   }
   const show: Operation = {
@@ -117,12 +130,19 @@ function isOver({ state, result }: EndedGeneration): boolean {
   return result !== null && result.landed_at !== null && (result.media_complete || result.status !== 'COMPLETED')
 }
 
+/** Adds to a 503 how to repeat the submit, which may have been stored. */
+function namingKey(error: unknown, idempotencyKey: string): unknown {
+  if (!(error instanceof HttpError) || error.status !== 503) return error
+  const message = `${error.message}: send it again with the idempotency_key ${idempotencyKey}, it is charged at most once`
+  return new HttpError(503, error.code, message, error)
+}
+
 const invalidKey = (message: string) => new HttpError(400, 'invalid_idempotency_key', message)
 
-/** Returns the Idempotency-Key from the body or the header. */
-function idempotencyKeyOf(req: Request, inBody: string | undefined): string | undefined {
+/** Returns the Idempotency-Key from the body or the header, or a new one. */
+function idempotencyKeyOf(req: Request, inBody: string | undefined): string {
   const header = req.get('idempotency-key')
-  if (header === undefined) return inBody
+  if (header === undefined) return inBody ?? randomUUID()
   // Node joins repeated headers with a comma, so a repeated key does not parse.
   const parsed = idempotencyKeySchema.safeParse(header)
   if (!parsed.success) throw invalidKey('the header Idempotency-Key must be a uuid of version 4, given once')

@@ -1,6 +1,7 @@
 import type { Request, RequestHandler, Response } from 'express'
 import { z } from 'zod'
 import type { ZodOpenApiOperationObject, ZodOpenApiResponsesObject } from 'zod-openapi'
+import { DeadlineError } from '../../platform/deadline.ts'
 import { HttpError, errorBody } from '../../platform/http/http.ts'
 import { invalidBody, readJsonBody } from '../../platform/http/json-body.ts'
 import type { Logger } from '../../platform/logger.ts'
@@ -57,9 +58,12 @@ export function asHttpError(error: unknown, logger: Logger): unknown {
   if (error instanceof InvalidFilterError) return new HttpError(400, error.code, error.message)
   if (error instanceof ExpiredPositionError) return new HttpError(410, error.code, error.message)
   if (error instanceof QueryTimeoutError) return new HttpError(503, error.code, error.message)
-  if (!noConnection.test(databaseCodeOf(error) ?? '') && !isNoAnswer(error)) return refusedByPostgres(error, logger)
+  const isLate = error instanceof DeadlineError
+  if (!isLate && !noConnection.test(databaseCodeOf(error) ?? '') && !isNoAnswer(error))
+    return refusedByPostgres(error, logger)
   logger.error({ err: error }, 'the internal listener cannot reach Postgres')
-  return new HttpError(503, 'unavailable', 'Postgres cannot be reached', retrySoon)
+  const message = isLate ? 'Postgres gave no answer in time' : 'Postgres cannot be reached'
+  return new HttpError(503, 'unavailable', message, retrySoon)
 }
 
 /** Turns a refusal by Postgres into an answer with Postgres's own words. Callers of this listener are trusted. */

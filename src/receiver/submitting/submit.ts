@@ -1,6 +1,6 @@
-import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { z } from 'zod'
+import { withDeadline } from '../../platform/deadline.ts'
 import { HttpError } from '../../platform/http/http.ts'
 import { faultOf } from '../../platform/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
@@ -11,6 +11,7 @@ import { storedName, type SubmitOutcome } from '../domain/source.ts'
 import { mustBeStorable } from '../domain/storable.ts'
 import { maxPauseSeconds, type KeyEffect } from '../fetching/key-health.ts'
 import { callSource, type CallingDeps } from '../fetching/source-call.ts'
+import { callDeadlineMs } from '../fetching/source-client.ts'
 import * as intents from './generations.ts'
 import type { FoundGeneration, Generation } from './generations.ts'
 import * as refusals from './refusals.ts'
@@ -22,7 +23,7 @@ export const generationBodySchema = z.strictObject({
   idempotency_key: z.uuidv4('must be a uuid of version 4').optional(),
   metadata: z.record(z.string(), z.unknown()).optional(),
 })
-export type GenerationBody = z.infer<typeof generationBodySchema>
+export type GenerationBody = z.infer<typeof generationBodySchema> & { idempotency_key: string }
 
 export type SubmitterDeps = CallingDeps & {
   webhookPublicUrl: string
@@ -31,6 +32,8 @@ export type SubmitterDeps = CallingDeps & {
 
 export type Answer = { status: number; body: unknown }
 
+/** How long a caller waits for Postgres. */
+const postgresWithinMs = 5000
 const retryPause = { baseMs: 2000, capMs: 300_000 }
 /** Due submits that are posted at once: a burst must leave calls of the key to others. */
 const submitsAtOnce = 8
@@ -38,14 +41,15 @@ const submitsAtOnce = 8
 /**
  * Creates the submitter, with which no crash and no timeout can charge twice. The submit is durable before the call,
  * and every call for it has the same Idempotency-Key. A source that ignores that key is not called again after an
- * answer was lost: the submit waits for a signed webhook whose URL names it, or expires.
+ * answer was lost: the submit waits for a signed webhook whose URL names it, or expires. A submit that Postgres delays
+ * rejects with a DeadlineError and may still be made: the caller repeats it with its Idempotency-Key.
  */
 export function createSubmitter(deps: SubmitterDeps) {
   const submit = async (body: GenerationBody): Promise<Answer> => {
     mustBeStorable(body)
     const key = usableKey(deps.keys(), body.key_name)
-    const idempotencyKey = body.idempotency_key ?? randomUUID()
-    const opened = await intents.open(deps.db, {
+    const idempotencyKey = body.idempotency_key
+    const opening = intents.open(deps.db, {
       idempotencyKey,
       model: body.model,
       input: body.input,
@@ -56,15 +60,21 @@ export function createSubmitter(deps: SubmitterDeps) {
       metadata: body.metadata,
       now: deps.time(),
     })
-    if (opened.kind === 'other_parameters') {
-      throw new HttpError(409, 'idempotency_key_reuse', 'this idempotency_key was used for another generation')
-    }
-    if (opened.kind === 'ours') {
-      await (opened.isForgotten ? refusals.expire(deps.db, deps.time()) : attempt(deps, opened.generation, key))
-    }
-    const generation = await intents.find(deps.db, idempotencyKey)
-    if (!generation) throw new Error(`the submit ${idempotencyKey} was not found`)
-    return answerOf(generation)
+    const answering = opening.then(async (opened) => {
+      if (opened.kind === 'other_parameters') {
+        throw new HttpError(409, 'idempotency_key_reuse', 'this idempotency_key was used for another generation')
+      }
+      if (opened.kind === 'ours') {
+        await (opened.isForgotten ? refusals.expire(deps.db, deps.time()) : attempt(deps, opened.generation, key))
+      }
+      const generation = await intents.find(deps.db, idempotencyKey)
+      if (!generation) throw new Error(`the submit ${idempotencyKey} was not found`)
+      return answerOf(generation)
+    })
+    // It continues after a deadline, since a stored submit is made. If it fails then, runOnce() makes the submit.
+    answering.catch(() => {})
+    await withDeadline(opening, postgresWithinMs, 'storing a submit')
+    return withDeadline(answering, callDeadlineMs + postgresWithinMs, 'a submit')
   }
   return {
     submit,

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import net from 'node:net'
 import { expect, it, onTestFinished } from 'vitest'
@@ -5,6 +6,7 @@ import { createLogger } from '../../../src/platform/logger.ts'
 import { asHttpError } from '../../../src/receiver/api/operation.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { json, startProviderStand } from '../../support/provider-stand.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
 import { call } from './calls.ts'
 
@@ -13,6 +15,7 @@ async function openGate(url: string) {
   const to = new URL(url)
   const target = { host: to.hostname, port: Number(to.port) }
   const sockets = new Set<net.Socket>()
+  const pairs = new Set<() => void>()
   let isFrozen = false
   const server = net.createServer((inside) => {
     const outside = net.connect(target)
@@ -20,7 +23,9 @@ async function openGate(url: string) {
       sockets.add(socket)
       socket.on('error', () => {}).on('close', () => [inside, outside].forEach((each) => each.destroy()))
     }
-    if (!isFrozen) inside.pipe(outside).pipe(inside)
+    const flow = () => void inside.pipe(outside).pipe(inside)
+    pairs.add(flow)
+    if (!isFrozen) flow()
   })
   const listen = async (port: number) => {
     server.listen(port, '127.0.0.1')
@@ -39,7 +44,11 @@ async function openGate(url: string) {
     isFrozen = true
     for (const socket of sockets) socket.unpipe().pause()
   }
-  return { url: String(to), close, freeze, open: () => listen(port) }
+  const thaw = () => {
+    isFrozen = false
+    for (const flow of pairs) flow()
+  }
+  return { url: String(to), close, freeze, thaw, open: () => listen(port) }
 }
 
 it('answers 503 while Postgres is unreachable, and works afterwards', async () => {
@@ -82,6 +91,53 @@ it('does not ask for a narrower query if Postgres is frozen', async () => {
     status: 503,
     json: { error: { code: 'query_timeout', message } },
   })
+})
+
+it('answers a submit in time while Postgres is frozen, and charges once for its repetitions', async () => {
+  const database = await withTestDatabase()
+  const gate = await openGate(database.url)
+  const stand = await startProviderStand()
+  const charged = new Map<unknown, string>()
+  stand.answer((_id, req, res) => {
+    if (req.method !== 'POST') return json(res, 404, { error: { type: 'x', code: 'not_found', message: 'unknown' } })
+    const { 'idempotency-key': key } = req.headers
+    // The first call freezes Postgres before its answer can be recorded.
+    if (charged.size === 0) gate.freeze()
+    const id = charged.get(key) ?? randomUUID()
+    charged.set(key, id)
+    const urls = { status_url: stand.url, response_url: stand.url, cancel_url: stand.url }
+    json(res, 200, { request_id: id, status: 'IN_QUEUE', queue_position: 0, cost: 4, ...urls })
+  })
+  const receiver = await startTestReceiver({ databaseUrl: gate.url, providerUrl: stand.url })
+  onTestFinished(async () => {
+    await gate.close()
+    await receiver.stop()
+    await stand.close()
+  })
+  const body = { model: 'aurora-image', input: { prompt: 'a lighthouse' } }
+  const submit = async (key?: string) => {
+    const startedMs = performance.now()
+    const answer = await call(receiver, 'POST /api/generations', {
+      body: { ...body, ...(key && { idempotency_key: key }) },
+    })
+    return { ...answer, seconds: (performance.now() - startedMs) / 1000 }
+  }
+  const own = randomUUID()
+  const asked = submit(own)
+  await eventually(() => charged.size === 1)
+  const withoutKey = await submit()
+  expect(withoutKey).toMatchObject({ status: 503, json: { error: { code: 'unavailable' } } })
+  expect(withoutKey.headers.get('retry-after')).toBe('1')
+  expect(withoutKey.seconds).toBeLessThan(6)
+  const [made] = /(?<=send it again with the idempotency_key )[0-9a-f-]{36}/.exec(withoutKey.json.error.message) ?? []
+  const late = await asked
+  expect(late).toMatchObject({ status: 503, json: { error: { message: expect.stringContaining(own) } } })
+  expect(late.seconds).toBeLessThan(16)
+  gate.thaw()
+  for (const key of [own, made ?? expect.fail()]) {
+    await eventually(async () => (await submit(key)).json.request_id === (charged.get(key) ?? ''))
+  }
+  expect([...charged.keys()]).toEqual([own, made])
 })
 
 it('answers 503 with the words of a Postgres that lacks connections or space', () => {

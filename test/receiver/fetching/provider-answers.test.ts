@@ -581,12 +581,12 @@ describe('429', () => {
       ),
     )
     const { submitter, ask } = receiver()
-    expect(await submitter.submit({ model: 'aurora-image', input: {} })).toMatchObject({
+    expect(await submitter.submit({ model: 'aurora-image', input: {}, idempotency_key: randomUUID() })).toMatchObject({
       status: 202,
       body: { state: 'submitted' },
     })
     expect(await ask()).toMatchObject({ answer: { kind: 'no_call', reason: 'rate_limit_spent' } })
-    expect(await submitter.submit({ model: 'aurora-image', input: {} })).toMatchObject({
+    expect(await submitter.submit({ model: 'aurora-image', input: {}, idempotency_key: randomUUID() })).toMatchObject({
       status: 202,
       body: { state: 'pending', last_error: 'not called: rate_limit_spent' },
     })

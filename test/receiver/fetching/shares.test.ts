@@ -57,6 +57,7 @@ describe.each(usualServers)("on %s: the holder of one key's secret", (server) =>
 
       const started = performance.now()
       const { status, body } = await receiver.deps.submitter.submit({
+        idempotency_key: randomUUID(),
         model: 'aurora-image',
         input: {},
         key_name: 'team-b',
@@ -82,7 +83,11 @@ describe.each(usualServers)("on %s: the holder of one key's secret", (server) =>
     await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
     await receiver.deps.background.reconcileNow()
     expect(stand.calls).toHaveLength(6)
-    const { body } = await receiver.deps.submitter.submit({ model: 'aurora-image', input: {} })
+    const { body } = await receiver.deps.submitter.submit({
+      model: 'aurora-image',
+      input: {},
+      idempotency_key: randomUUID(),
+    })
     // The stand knows no models: what counts is that it was called.
     expect(body).toMatchObject({ error: { code: 'not_found' } })
   })
@@ -96,7 +101,8 @@ describe.each(usualServers)("on %s: the holder of one key's secret", (server) =>
     )
     // The clock stands still: a submit that takes a lent call 6 s later would be one call more.
     receiver.setNow(new Date())
-    for (let n = 0; n < 12; n += 1) await receiver.deps.submitter.submit({ model: 'aurora-image', input: {} })
+    for (let n = 0; n < 12; n += 1)
+      await receiver.deps.submitter.submit({ model: 'aurora-image', input: {}, idempotency_key: randomUUID() })
     const landed = [okImage(), okImage(), okImage(), okImage()]
     for (const { body } of landed) await deliver(receiver.webhookUrl, body, { secret: teamA.signing_secret })
     await eventually(

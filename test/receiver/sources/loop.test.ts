@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { withSources } from '../../../src/receiver/sources/keys.ts'
 import { freePort } from '../../provider/support/free-port.ts'
@@ -43,6 +44,7 @@ test.each([
   ['f', 'fal'],
 ])('a submit with the key %s lands from the webhook of %s', async (key_name, source_name) => {
   const submitted = await receiver.deps.submitter.submit({
+    idempotency_key: randomUUID(),
     model: 'local/aurora-image-preview',
     input: { prompt: 'a lighthouse', num_images: 2 },
     key_name,

@@ -69,6 +69,7 @@ async function webhook(name: string, job: string, query: string) {
 
 const submit = (more: object = {}) =>
   receiver.deps.submitter.submit({
+    idempotency_key: randomUUID(),
     model: 'owner/name',
     input: { prompt: 'dog' },
     key_name: 'pictures-key',

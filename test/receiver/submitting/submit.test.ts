@@ -82,7 +82,8 @@ afterAll(async () => {
 })
 
 const body = { model: 'aurora-image', input: { prompt: 'a lighthouse' } }
-const submit = (more: object = {}) => receiver.deps.submitter.submit({ ...body, ...more })
+const submit = (more: object = {}) =>
+  receiver.deps.submitter.submit({ ...body, idempotency_key: randomUUID(), ...more })
 
 async function pass(minutes: number): Promise<void> {
   const now = new Date(Date.now() + minutes * 60_000)

@@ -60,7 +60,7 @@ async function closedPort(): Promise<number> {
 }
 
 const body = { model: 'owner/name', input: { prompt: 'dog' }, key_name: 'pictures-key' }
-const submit = () => receiver.deps.submitter.submit(body)
+const submit = () => receiver.deps.submitter.submit({ ...body, idempotency_key: randomUUID() })
 const found = async (key: string) => (await receiver.deps.submitter.find(key)) ?? expect.fail()
 async function pass(minutes: number) {
   await database.sql`update mediadock.generations set created_at = created_at - make_interval(mins => ${minutes}),
