@@ -9,6 +9,7 @@ import { countOverdue, readOverduePolls } from '../gauges/overdue.ts'
 import { unsequencedSeconds } from '../gauges/unsequenced.ts'
 import { readParkedCauses } from '../queries/causes.ts'
 import { listGiveUps, type GiveUp, readRefusals, type Refusals } from '../queries/give-ups.ts'
+import { lastOutageEnd } from '../queries/issues.ts'
 import { readKeys, type KeysOptions } from '../queries/keys.ts'
 import { readReconciler, type ReconcilerOptions } from '../queries/reconciler.ts'
 import { readRecent, type Recent } from '../queries/stats.ts'
@@ -55,6 +56,7 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions) {
     recent,
     ...failedArrivals(recent, refusals, (one) => isOver(one, giveUps, from)),
     giveUps,
+    outageEndedAt: await lastOutageEnd(tx),
     inbox: await inboxDepth(tx, now),
     parked: await readParkedCauses(tx, new Date(now.getTime() - 3_600_000)),
     /** How long the oldest change has waited for its position in the feed; 0 while none waits. */

@@ -59,9 +59,11 @@ const enoughToJudge = 20
  * here, or where no secret matches many: webhooks for services that track nothing name no request here.
  */
 function severityOf(
-  { failing, reason, giveUps }: Group,
+  group: Group,
   { isForeign, numbers }: { isForeign: boolean; numbers: Numbers },
 ): Problem['severity'] {
+  const { failing, reason, giveUps } = group
+  if (isOfOutage(group, numbers)) return giveUps.some(({ given_up }) => given_up) ? 'warning' : 'notice'
   // Adding a secret and verifying again takes less than this.
   const soon = numbers.now.getTime() + 10 * 60_000
   const isLostSoon = giveUps.some((one) => !one.given_up && Date.parse(one.last_attempt_at) <= soon)
@@ -72,6 +74,14 @@ function severityOf(
   // A single scanner or replayed sample stays below this share.
   const isMany = share >= 0.02
   return isMany || giveUps.length > 0 ? 'warning' : 'notice'
+}
+
+/** Returns true if these arrivals failed before the end of an outage of Postgres, which is an issue of its own. */
+function isOfOutage({ outcome, reason }: Group, { giveUps, outageEndedAt }: Numbers): boolean {
+  if (outcome !== 'unavailable' || outageEndedAt === null) return false
+  const ofGroup = giveUps.filter((one) => one.outcome === outcome && one.reason === reason)
+  // The newest is listed for each reason whose arrivals are listed at all.
+  return ofGroup.length > 0 && ofGroup.every(({ last_seen }) => Date.parse(last_seen) <= Date.parse(outageEndedAt))
 }
 
 function effectOf(group: Group, numbers: Numbers): string {

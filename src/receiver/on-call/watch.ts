@@ -72,10 +72,13 @@ export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
       const { now } = options
       compareClocks(now)
       const problems = await readProblems(db, options)
-      if (awaySince !== undefined && clock().getTime() - awaySince.getTime() >= awayAfterMs)
-        await noteOutage(db, { since: awaySince, now, tells: tells && isTold })
+      const since = awaySince
+      const isOutageOver = since !== undefined && clock().getTime() - since.getTime() >= awayAfterMs
+      if (isOutageOver) await noteOutage(db, { since, now, tells: tells && isTold })
       awaySince = undefined
       isTold = false
+      // The next round reads the problems again, since the recorded outage explains some.
+      if (isOutageOver) return { more: true }
       const { opened, closed } = await noteIssues(db, problems, { now, tells })
       if (opened + closed > 0) logger.info({ opened, closed }, 'issues opened or closed')
       onChanged()

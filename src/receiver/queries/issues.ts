@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { and, getTableColumns, isNotNull, isNull, not, sql } from '../../platform/postgres/drizzle.ts'
+import { and, desc, eq, getTableColumns, isNotNull, isNull, not, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { issues } from '../domain/on-call-schema.ts'
 import { paging, textFilter, times } from './filters.ts'
@@ -78,6 +78,18 @@ export async function openIssues(tx: Executor, now: Date): Promise<Issue[]> {
     .orderBy(worst, issues.opened_at)
     .limit(200)
   return rows.map((row) => toIssue(row, now))
+}
+
+/** Returns the end of the last recorded outage of Postgres; null without one. */
+export async function lastOutageEnd(tx: Executor): Promise<string | null> {
+  const { cause, closed_at, opened_at } = issues
+  const [outage] = await tx
+    .select({ closed_at })
+    .from(issues)
+    .where(eq(cause, 'postgres_away'))
+    .orderBy(desc(opened_at))
+    .limit(1)
+  return outage?.closed_at ?? null
 }
 
 function toIssue({ muted_until, muted_by, ...row }: Row, now: Date): Issue {

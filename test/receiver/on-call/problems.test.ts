@@ -41,6 +41,7 @@ const calm: Numbers = {
   balances: { refused: [], accounts: [] },
   refusedSubmits: [],
   giveUps: [],
+  outageEndedAt: null,
   strangers: 0,
   failingSources: [],
   contradictions: {
@@ -356,6 +357,23 @@ const cases: Case[] = [
     },
     {
       severity: 'critical',
+      cause: 'unavailable:postgres_failed',
+      href: '/deliveries?view=arrivals&outcome=unavailable&reason=postgres_failed',
+      text: "2 of 90 arrivals in the last 5 minutes were answered 503, the last at 02:57:08: Postgres failed. The provider's final attempt is in 5 min. If that fails too, only the poll of a tracked request brings the result.",
+    },
+  ],
+  [
+    'webhooks of a recorded outage of Postgres that the provider will send again',
+    {
+      failing: [{ outcome: 'unavailable', reason: 'postgres_failed', arrivals: 2, vouched: true }],
+      giveUps: [
+        { ...giveUp, outcome: 'unavailable', reason: 'postgres_failed', last_seen: '2026-03-04T02:57:08.000Z' },
+      ],
+      outageEndedAt: '2026-03-04T02:57:10.000Z',
+      recent: { ...calm.recent, arrivals: 90 },
+    },
+    {
+      severity: 'notice',
       cause: 'unavailable:postgres_failed',
       href: '/deliveries?view=arrivals&outcome=unavailable&reason=postgres_failed',
       text: "2 of 90 arrivals in the last 5 minutes were answered 503, the last at 02:57:08: Postgres failed. The provider's final attempt is in 5 min. If that fails too, only the poll of a tracked request brings the result.",

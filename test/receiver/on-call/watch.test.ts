@@ -5,8 +5,17 @@ import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { textOf } from '../../../src/receiver/on-call/alerts.ts'
 import { noteOutage } from '../../../src/receiver/on-call/issues.ts'
 import { createWatch } from '../../../src/receiver/on-call/watch.ts'
+import { QueryTimeoutError } from '../../../src/receiver/queries/deadline.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { keysOf, liveKey } from '../../support/receiver.ts'
+
+const settings = {
+  stuckAfterSeconds: 120,
+  webhookPublicUrl: 'https://hooks.example/webhooks',
+  generationApiUrl: 'https://api.example',
+  fetchRatePerMinute: 100,
+  silentAfterSeconds: 300,
+}
 
 it('posts one notice of a lasting outage without Postgres, and records it as one issue afterwards', async () => {
   const begun = Date.parse('2026-03-04T03:00:00Z')
@@ -28,12 +37,8 @@ it('posts one notice of a lasting outage without Postgres, and records it as one
     from: 'media.example.com',
     signal: new AbortController().signal,
     read: async () => ({
+      ...settings,
       now,
-      stuckAfterSeconds: 120,
-      webhookPublicUrl: 'https://hooks.example/webhooks',
-      generationApiUrl: 'https://api.example',
-      fetchRatePerMinute: 100,
-      silentAfterSeconds: 300,
       startedAt: new Date(begun),
       keys: keysOf(liveKey),
     }),
@@ -56,6 +61,44 @@ it('posts one notice of a lasting outage without Postgres, and records it as one
     await noteOutage(back.db, { since: new Date(begun), now: new Date(begun + seconds * 1000), tells: true })
   expect(await sql`select cause, severity, untold from mediadock.issues where closed_at is not null`).toEqual([
     { cause: 'postgres_away', severity: 'critical', untold: 'closed' },
+  ])
+})
+
+it('opens no critical issue for the webhooks that a recorded outage of Postgres refused', async () => {
+  const begun = Date.parse('2026-03-04T03:00:00Z')
+  const at = (seconds: number) => new Date(begun + seconds * 1000)
+  let now = at(0)
+  let isAway = true
+  const { url, sql } = await withTestDatabase()
+  const { db, close } = createPool({ url, max: 2 })
+  onTestFinished(close)
+  const watch = createWatch({
+    db,
+    clock: () => now,
+    time: timeOf(() => now),
+    logger: createLogger('silent'),
+    fetch: async () => new Response('ok'),
+    url: undefined,
+    from: 'media.example.com',
+    signal: new AbortController().signal,
+    read: async () => {
+      if (isAway) throw new QueryTimeoutError()
+      return { ...settings, now, startedAt: at(0), keys: keysOf(liveKey) }
+    },
+    onChanged: () => {},
+  })
+  for (const seconds of [0, 40]) {
+    now = at(seconds)
+    await expect(watch()).rejects.toThrow()
+  }
+  await sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, ack_ms, webhook_id, key_name)
+    values (${at(45)}, 'unavailable', 'postgres_failed', 503, 1, 'w', 'live')`
+  isAway = false
+  now = at(50)
+  while ((await watch()).more);
+  expect(await sql`select cause, severity, closed_at is null as open from mediadock.issues order by id`).toEqual([
+    { cause: 'postgres_away', severity: 'critical', open: false },
+    { cause: 'unavailable:postgres_failed', severity: 'notice', open: true },
   ])
 })
 
