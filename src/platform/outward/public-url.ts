@@ -36,6 +36,9 @@ const maxHostCharacters = 512
 /** White space, control and format characters, which the parser would silently drop or encode. */
 const neverInUrl = /[\s\p{Z}\p{Cc}\p{Cf}]/u
 
+/** The parser would add missing slashes, and drop a third one. */
+const webAddress = /^https?:\/\/[^/\\]/i
+
 /** Parses a URL that a user gave for posts. Returns the problem in words if it is invalid. */
 export function parseGivenUrl(text: string): URL | string {
   if (text.length > maxUrlCharacters) return `must have at most ${maxUrlCharacters} characters`
@@ -43,6 +46,7 @@ export function parseGivenUrl(text: string): URL | string {
   if (!text.isWellFormed() || !URL.canParse(text)) return 'must be an absolute URL'
   const url = new URL(text)
   if (url.protocol !== 'https:' && url.protocol !== 'http:') return 'must be an https URL'
+  if (!webAddress.test(text)) return 'must be an absolute URL'
   if (url.host.length > maxHostCharacters) return `must have a host name of at most ${maxHostCharacters} characters`
   if (url.username !== '' || url.password !== '') return 'must not contain credentials'
   return url

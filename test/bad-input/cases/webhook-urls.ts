@@ -120,6 +120,11 @@ export const refusedUrls: Record<string, Record<string, string>> = {
     'a line separator': 'https://hooks.example.com/\u2028',
     'a tag': 'https://hooks.example.com/\u{e0041}',
     'half a pair': 'https://hooks.example.com/\ud800',
+    'no slashes': 'https:hooks.example.com/',
+    'one slash': 'https:/hooks.example.com/',
+    'three slashes': 'https:///hooks.example.com/',
+    'backslashes for slashes': 'https:\\\\hooks.example.com/',
+    'a slash and a backslash': 'https:/\\hooks.example.com/',
   },
   'is a name of this machine or of this network': {
     localhost: 'https://localhost/',
