@@ -173,7 +173,8 @@ export async function setModelEnabled(
 export function parseFaults(words: readonly string[]): Faults {
   const entries = words.map((word) => {
     const [name = '', value = ''] = word.split('=', 2)
-    return [name, value.trim() === '' ? Number.NaN : Number(value)] as const
+    // A text that is not a number is kept, so that the error names it as one.
+    return [name, value.trim() !== '' && Number.isFinite(Number(value)) ? Number(value) : value] as const
   })
   if (entries.length === 0)
     throw new CommandError(`give at least one of ${Object.keys(faultsSchema.shape).join(', ')} as name=value`, {

@@ -150,6 +150,8 @@ describe('faults', () => {
     for (const words of [[], ['failed'], ['failed=2'], ['failed=x'], ['explode=1']]) {
       expect(() => commands.parseFaults(words)).toThrow(commands.CommandError)
     }
+    for (const word of ['failed=x', 'failed=', 'failed'])
+      expect(() => commands.parseFaults([word])).toThrow('failed must be a number, not a string')
   })
 
   it('are for sandbox keys only', async () => {
