@@ -30,18 +30,21 @@ describe('at submit', () => {
   const submit = (input: Record<string, unknown>, { model = 'aurora-image', key = keys.live } = {}) =>
     provider.call('POST', `/v1/models/${model}`, { key, body: { input: { prompt: 'x', ...input } } })
 
-  it('each of these links is refused by its text, with a live and with a sandbox key', async () => {
-    const amiss: unknown[] = []
-    for (const [name, link] of Object.entries({ ...refusedLinks, ...refusedOwnLinks })) {
-      for (const key of Object.values(keys)) {
-        const { status, body } = await submit({ image_url: own(link) }, { key })
-        const { code, message = '' } = body.error ?? {}
-        if (status !== 422 || code !== 'model_input_invalid' || !message.startsWith('input.image_url must '))
-          amiss.push([name, status, body])
+  it.each(['aurora-image', 'aurora-image/estimate'])(
+    'each of these links is refused by its text at %s, with a live and with a sandbox key',
+    async (model) => {
+      const amiss: unknown[] = []
+      for (const [name, link] of Object.entries({ ...refusedLinks, ...refusedOwnLinks })) {
+        for (const key of Object.values(keys)) {
+          const { status, body } = await submit({ image_url: own(link) }, { model, key })
+          const { code, message = '' } = body.error ?? {}
+          if (status !== 422 || code !== 'model_input_invalid' || !message.startsWith('input.image_url must '))
+            amiss.push([name, status, body])
+        }
       }
-    }
-    expect(amiss).toEqual([])
-  })
+      expect(amiss).toEqual([])
+    },
+  )
 
   it('a URL refused as a webhook_url is refused as a reference', () => {
     const rules = {

@@ -5,11 +5,11 @@ import { HttpError, methodNotAllowed, notFound } from '../../platform/http/http.
 import { apiDocs } from '../../platform/pages/api-docs.ts'
 import { submitBodySchema } from '../../wire/schemas.ts'
 import { activeModel, activeModels, catalogEntry, modelResource } from '../catalog/catalog.ts'
-import { estimateCredits } from '../catalog/pricing.ts'
 import { strikes } from '../domain/faults.ts'
 import { mediaPath } from '../engines/media-store.ts'
 import { localized } from '../messages/messages.ts'
 import { cancelRequest } from '../queue/requests.ts'
+import { estimateCredits } from '../submit/estimate.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
 import { submit } from '../submit/submit.ts'
 import { readBody } from './body.ts'
@@ -91,12 +91,12 @@ function showModel({ catalog }: ApiDeps): Handler {
   return (req, res, caller) => void res.json(modelResource(activeModel(catalog(), caller, param(req, 'model'))))
 }
 
-function estimate({ catalog }: ApiDeps): Handler {
+function estimate({ catalog, settings }: ApiDeps): Handler {
   return async (req, res, caller) => {
     // Before the body is read: an unknown model is reported before faults of the input.
     const model = activeModel(catalog(), caller, param(req, 'model'))
     const { input } = await readBody(req, res, estimateBodySchema)
-    res.json({ credits: estimateCredits(model, input) })
+    res.json({ credits: estimateCredits(model, input, settings) })
   }
 }
 

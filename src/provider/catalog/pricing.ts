@@ -1,13 +1,5 @@
 import type { Model } from '../../wire/schemas.ts'
-import { type Input, validateInput } from './input.ts'
-
-/** The credits that a submit would reserve for this input (spec, estimate). Throws HttpError 422 for invalid input. */
-export function estimateCredits(
-  model: Pick<Model, 'input_schema' | 'pricing'>,
-  input: Record<string, unknown>,
-): number {
-  return Number(priceOf(model, validateInput(model, input)))
-}
+import type { Input } from './input.ts'
 
 /**
  * Returns the price of a generation as an exact decimal (decisions, price): `credits_base` times one factor of each

@@ -7,8 +7,8 @@ import { type Caller, callerOfKey } from '../accounts/identify.ts'
 import { listUsableKeys } from '../accounts/keys.ts'
 import type { CatalogModel } from '../catalog/catalog-model.ts'
 import { activeModel, defaultsOf } from '../catalog/catalog.ts'
-import { estimateCredits } from '../catalog/pricing.ts'
 import * as commands from '../operating/commands.ts'
+import { estimateCredits } from '../submit/estimate.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
 import { submit } from '../submit/submit.ts'
 import { auditedHere, type ConsoleDeps } from './actions.ts'
@@ -59,7 +59,7 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
     const filled = filledIn(req, model)
     try {
       const active = activeModel(deps.catalog(), await callerOf(deps, filled), model.slug)
-      const credits = estimateCredits(active, inputOf(model, filled.texts))
+      const credits = estimateCredits(active, inputOf(model, filled.texts), deps.settings)
       await answer(req, res, model, filled, { credits })
     } catch (error) {
       await refuse(req, res, model, filled, error)

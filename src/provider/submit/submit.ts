@@ -9,15 +9,15 @@ import type { SubmitBody, Submitted } from '../../wire/schemas.ts'
 import type { Caller } from '../accounts/identify.ts'
 import { type Catalog, type CatalogModel, engineOf } from '../catalog/catalog-model.ts'
 import { findActiveModel, modelNotFound } from '../catalog/catalog.ts'
-import { type Input, validateInput } from '../catalog/input.ts'
+import type { Input } from '../catalog/input.ts'
 import { priceOf } from '../catalog/pricing.ts'
 import type { Environment } from '../domain/schema.ts'
 import { sandboxOutput } from '../engines/sandbox.ts'
 import type { StatusReader } from '../queue/status-reader.ts'
-import { checkReferences } from '../references/reference-links.ts'
 import type { ProviderSettings } from '../settings.ts'
 import { notificationOf } from '../webhooks/notification.ts'
 import { checkWebhookUrl } from '../webhooks/webhook-url.ts'
+import { checkInput } from './estimate.ts'
 import { fingerprintOf, forgetExpiredKey, recall, type Remembered, rememberPosition } from './idempotency.ts'
 import { type Submission, writeSubmission } from './submit-statement.ts'
 
@@ -54,8 +54,7 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
 
   const model = findActiveModel(deps.catalog(), caller, slug)
   if (model === undefined) throw modelNotFound(slug)
-  const input = validateInput(model, body.input)
-  checkReferences(input, deps.settings)
+  const input = checkInput(model, body.input, deps.settings)
   const { webhookAllow: allow } = deps.settings
   const webhookUrl =
     body.webhook_url === undefined
