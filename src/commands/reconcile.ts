@@ -31,7 +31,7 @@ beyond the budget are postponed; a running receiver polls them later. Exits with
             const ending = await reconcileOne(deps, requestId.data)
             return ending && runOf(ending)
           }
-          return (await recorded(deps, 'manual', () => runOnce(deps, interrupted))).run
+          return (await recorded(deps, 'manual', (counts) => runOnce(deps, interrupted, counts))).run
         },
       })
       if (!run) throw new Error(`request ${requestId?.data} is not tracked, or another transaction holds it`)

@@ -38,8 +38,8 @@ export async function runReported(
   const ms = () => Math.round(performance.now() - started)
   try {
     // Ticks do not overlap, so a run that never ended would block all later ones.
-    const run = () => withDeadline(runOnce(deps, signal), 600_000, 'a reconcile run')
-    const ended = await recorded(deps, trigger, run)
+    const work = (run: ReconcileRun) => withDeadline(runOnce(deps, signal, run), 600_000, 'a reconcile run')
+    const ended = await recorded(deps, trigger, work)
     runs.inc({ outcome: 'ok' })
     const { notFound, rateLimited, ...counts } = ended.run
     logger.info(
@@ -54,20 +54,21 @@ export async function runReported(
   }
 }
 
-/** Runs `work` and stores the run, also if it fails. Returns its counts and the id of its row. */
+/** Runs `work`, which counts in the run, and stores the run, also if it fails. Returns its counts and its row's id. */
 export async function recorded(
   { db, time }: { db: Database; time: SharedTime },
   trigger: RunTrigger,
-  work: () => Promise<ReconcileRun>,
+  work: (run: ReconcileRun) => Promise<unknown>,
 ): Promise<{ id: number; run: ReconcileRun }> {
   const startedAt = await readTime(db, time)
-  const store = (run: ReconcileRun, error?: string) => storeRun(db, { trigger, startedAt, endedAt: time(), run, error })
-  const run = await work().catch(async (error: unknown) => {
+  const run = newRun()
+  const store = (error?: string) => storeRun(db, { trigger, startedAt, endedAt: time(), run, error })
+  await work(run).catch(async (error: unknown) => {
     // If Postgres is unreachable, the failure cannot be stored.
-    await store(newRun(), failureWords(error)).catch(() => {})
+    await store(failureWords(error)).catch(() => {})
     throw error
   })
-  return { id: await store(run), run }
+  return { id: await store(), run }
 }
 
 type EndedRun = { trigger: RunTrigger; startedAt: Date; endedAt: SQL; run: ReconcileRun; error: string | undefined }
@@ -101,51 +102,55 @@ async function storeRun(db: Database, { trigger, startedAt, endedAt, run, error 
 const claimRows = 16
 
 /**
- * One run: polls everything that is due or overdue, as far as the keys' budgets allow. The state in Postgres decides,
- * so a missed tick loses nothing, and any number of replicas share the work.
+ * One run: polls everything that is due or overdue, as far as the keys' budgets allow, and counts in `run`. The state in
+ * Postgres decides, so a missed tick loses nothing, and any number of replicas share the work.
  */
-export async function runOnce(deps: PollingDeps, signal?: AbortSignal): Promise<ReconcileRun> {
-  const run = newRun()
+export async function runOnce(deps: PollingDeps, signal?: AbortSignal, run = newRun()): Promise<ReconcileRun> {
   // Poll queues without calls wait for the next run; others continue.
   const resting = createRestingQueues(deps, Infinity)
   // The limit of one run. The next tick continues.
   while (run.scanned < 2000 && !signal?.aborted) {
-    const polls = await pollSome(deps, resting)
-    if (polls.length === 0) break
-    run.scanned += polls.length
-    for (const polled of polls) {
-      if (polled.status === 'fulfilled') {
-        count(run, polled.value)
-        continue
-      }
-      if (faultOf(polled.reason) === 'server') throw polled.reason
-      // The failure concerns only this request.
-      run.failed += 1
-      deps.logger.error(
-        { err: polled.reason },
-        'the ending of a poll could not be written, the request is polled again after its lease ends',
-      )
-    }
+    if ((await pollSome(deps, resting, run)) === 0) break
   }
   return run
 }
 
 /**
- * Polls some requests. Those that were never polled may be unknown to the provider, so those that it knows get their
- * calls first. A claim is renewed until its poll ends, so the first polls begin before others are claimed: that may
- * fail.
+ * Polls some requests, and returns their number. Those that were never polled may be unknown to the provider, so those
+ * that it knows get their calls first. A claim is renewed until its poll ends, so the first polls begin before others
+ * are claimed: that may fail.
  */
-async function pollSome(deps: PollingDeps, resting: RestingQueues): Promise<PromiseSettledResult<PollEnding>[]> {
+async function pollSome(deps: PollingDeps, resting: RestingQueues, run: ReconcileRun): Promise<number> {
   const begin = async (claim: typeof claimDue) => {
     const due = await claim(deps, { limit: claimRows, ...resting.queues() })
     return beginPolls(deps, due, resting)
   }
   const known = await begin(claimDue)
   const others = await begin(claimForRun).catch(async (error: unknown) => {
-    await Promise.allSettled(known)
+    await countAll(deps, run, known)
     throw error
   })
-  return Promise.allSettled([...known, ...others])
+  return countAll(deps, run, [...known, ...others])
+}
+
+/** Counts each poll when it ends. If Postgres failed, throws once all have ended. */
+async function countAll({ logger }: PollingDeps, run: ReconcileRun, polls: Promise<PollEnding>[]): Promise<number> {
+  const counted = polls.map(async (polled) => {
+    try {
+      count(run, await polled)
+    } catch (error) {
+      if (faultOf(error) === 'server') throw error
+      // The failure concerns only this request.
+      run.scanned += 1
+      run.failed += 1
+      logger.error(
+        { err: error },
+        'the ending of a poll could not be written, the request is polled again after its lease ends',
+      )
+    }
+  })
+  for (const one of await Promise.allSettled(counted)) if (one.status === 'rejected') throw one.reason
+  return polls.length
 }
 
 /** Polls one request now, regardless of its schedule. Undefined if it is not tracked or its row stays locked. */
@@ -157,7 +162,7 @@ export async function reconcileOne(deps: PollingDeps, requestId: string): Promis
 
 /** Returns the counts of a run that made one poll. */
 export function runOf(ending: PollEnding): ReconcileRun {
-  const run = { ...newRun(), scanned: 1 }
+  const run = newRun()
   count(run, ending)
   return run
 }
@@ -167,6 +172,7 @@ function newRun(): ReconcileRun {
 }
 
 function count(run: ReconcileRun, ending: PollEnding): void {
+  run.scanned += 1
   for (const counter of pollEndings[ending].counters) run[counter] += 1
 }
 

@@ -26,7 +26,6 @@ afterAll(async () => {
   await database.drop()
 })
 
-const idle: ReconcileRun = { scanned: 0, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
 const minute = new Date('2026-05-05T05:05:00Z')
 const at = (seconds: number) => new Date(minute.getTime() + seconds * 1000)
 
@@ -34,7 +33,7 @@ describe('runs of the reconciler', () => {
   const runs = () =>
     database.sql`select id::int, trigger, outcome, idle_runs, scanned, error, started_at, ended_at from mediadock.reconcile_runs order by id`
   const runAt = (seconds: number, run: Partial<ReconcileRun> = {}, trigger: 'cron' | 'manual' = 'cron') =>
-    recorded({ db: pool.db, time: timeOf(() => at(seconds)) }, trigger, async () => ({ ...idle, ...run }))
+    recorded({ db: pool.db, time: timeOf(() => at(seconds)) }, trigger, async (counts) => Object.assign(counts, run))
 
   it('share one row while idle, with the first and last time, and get a new row for work', async () => {
     const first = await runAt(0)

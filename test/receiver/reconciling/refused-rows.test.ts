@@ -78,14 +78,20 @@ describe.each(usualServers)('a request whose row Postgres refuses to write (%s)'
   it.each([
     ['the due requests were claimed', new Date(Date.now() - 60_000), []],
     ['another overdue one was claimed alone', null, ['P0001']],
-  ])('and a failure of Postgres, after %s: those are polled, not left claimed', async (_when, nextPollAt, others) => {
-    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
-    const good = await track(5, nextPollAt)
-    for (const [n, state] of [...others, '53100'].entries())
-      await database.sql`insert into public.refused (request_id, state) values (${await track(4 - n)}, ${state})`
-    await expect(receiver.deps.background.reconcileNow()).rejects.toThrow()
-    expect(await statusOf(good)).toBe('COMPLETED')
-  })
+  ])(
+    'and a failure of Postgres, after %s: those are polled and counted, not left claimed',
+    async (_when, nextPollAt, others) => {
+      stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+      const good = await track(5, nextPollAt)
+      for (const [n, state] of [...others, '53100'].entries())
+        await database.sql`insert into public.refused (request_id, state) values (${await track(4 - n)}, ${state})`
+      await expect(receiver.deps.background.reconcileNow()).rejects.toThrow()
+      expect(await statusOf(good)).toBe('COMPLETED')
+      expect(
+        await database.sql`select outcome, scanned, landed from mediadock.reconcile_runs order by id desc limit 1`,
+      ).toEqual([{ outcome: 'error', scanned: 1, landed: 1 }])
+    },
+  )
 
   it('after its poll succeeded fails no run', async () => {
     const [refused, good] = [await track(3), await track(2)]
