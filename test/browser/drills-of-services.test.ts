@@ -32,7 +32,7 @@ const drills: Drill[] = [
     alarms: ['provider_unreachable'],
     says: /The provider has given no usable answer since [^.]* \(the connection was closed without an answer\)\. .* GENERATION_API_URL \(http.* Nothing is lost: results wait at the provider, and 1 submit waits here\./,
     behind:
-      /the next run of this replica\s+5\s+overdue requests\s+0\s+polls due now\s+1\s+submit waits for an answer\s+0\s+incomplete results\s/,
+      /the next run of this replica\s+5\s+overdue requests\s+0\s+polls due now\s+1\s+submit waits for an answer, the oldest for \d+\s(?:ms|s), last error: the connection was closed without an answer\s+0\s+incomplete results\s/,
   },
   {
     name: 'media-404',

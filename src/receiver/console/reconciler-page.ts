@@ -1,7 +1,7 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
 import { withDeadline } from '../../platform/deadline.ts'
-import { type Markup, action, moment, table, time, type Cells } from '../../platform/pages/parts.ts'
+import { type Markup, action, linkTo, moment, table, time, type Cells } from '../../platform/pages/parts.ts'
 import { auditedRun } from '../api/reconciler.ts'
 import { defaultSourceName } from '../domain/source.ts'
 import { countOverdue } from '../gauges/overdue.ts'
@@ -9,7 +9,7 @@ import { readingOptions } from '../on-call/reading.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { listReconcileRuns, readReconciler, type ReconcileRunRow, type ReconcilerState } from '../queries/reconciler.ts'
 import { readFailingSources, type FailingSource } from '../queries/trouble.ts'
-import { countWaitingSubmits } from '../submitting/generations.ts'
+import { readWaitingSubmits, type WaitingSubmits } from '../submitting/generations.ts'
 import { badge, duration, foreign, number, problem } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 
@@ -29,7 +29,7 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
       state: await readReconciler(tx, options),
       failing: await readFailingSources(tx, options),
       overdue: await countOverdue(tx, options),
-      submits: await countWaitingSubmits(tx),
+      submits: await readWaitingSubmits(tx, options.now),
     }))
     const runs = (await listReconcileRuns(db, { limit: shownRuns })).data
     const body = html`<div data-runs data-live hx-get="${path}" hx-select="[data-runs]" hx-trigger="every 2s, refresh" hx-swap="outerMorph" hx-sync="this:drop">
@@ -68,7 +68,7 @@ function noAnswer({ source_name, failing_since, failed, detail }: FailingSource,
 function tiles(
   { background, clock, settings }: ConsoleDeps,
   { silent_after_seconds, last_run, backlog }: ReconcilerState,
-  { overdue, submits }: { overdue: number; submits: number },
+  { overdue, submits }: { overdue: number; submits: WaitingSubmits | undefined },
 ): Markup {
   const now = clock().getTime()
   const next = background.nextRunAt()
@@ -86,9 +86,18 @@ function tiles(
     }
     ${tile(number(overdue), html`<a href="/requests?overdue=true">overdue ${overdue === 1 ? 'request' : 'requests'}</a>`)}
     ${tile(`${number(due)}${due_capped ? '+' : ''}`, `${due === 1 ? 'poll' : 'polls'} due now${pollsEnd}`)}
-    ${submits === 0 ? '' : tile(number(submits), `${submits === 1 ? 'submit waits' : 'submits wait'} for an answer`)}
+    ${submits === undefined ? '' : submitsTile(submits)}
     ${tile(`${number(incomplete)}${incomplete_capped ? '+' : ''}`, html`incomplete ${incomplete === 1 ? 'result' : 'results'}${completing(backlog)}`)}
   </div>`
+}
+
+function submitsTile({
+  submits,
+  oldest: { idempotency_key: key, last_error: error, seconds },
+}: WaitingSubmits): Markup {
+  const oldest = html`<a href="${linkTo('/search', { q: key })}">the oldest</a> for ${duration(seconds * 1000)}`
+  const last = error === null ? '' : html`, last error: ${foreign(error)}`
+  return tile(number(submits), html`${submits === 1 ? 'submit waits' : 'submits wait'} for an answer, ${oldest}${last}`)
 }
 
 function completing({ incomplete, per_minute, complete_by }: ReconcilerState['backlog']): Markup | string {

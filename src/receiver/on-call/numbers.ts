@@ -20,7 +20,7 @@ import {
   readStuckSubmits,
   readWebhooksSeen,
 } from '../queries/trouble.ts'
-import { countWaitingSubmits } from '../submitting/generations.ts'
+import { readWaitingSubmits } from '../submitting/generations.ts'
 import { readRefusedSubmits } from '../submitting/refusals.ts'
 
 export type ProblemsOptions = ReconcilerOptions &
@@ -73,7 +73,7 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions) {
     webhooks: await readWebhooksSeen(tx, now),
     foreignMedia: await readForeignMedia(tx, options),
     /** Submits without a final answer of the provider, counted up to `maxCounted`. */
-    waitingSubmits: await countWaitingSubmits(tx),
+    waitingSubmits: (await readWaitingSubmits(tx, now))?.submits ?? 0,
     stuckSubmits: await readStuckSubmits(tx, now),
     ofSlices: (await options.readSlices?.(tx)) ?? [],
   }

@@ -146,13 +146,20 @@ export async function submitted(
   if (rows[0]?.created === false) await requeueParkedOf(db, requestId, { environment, now })
 }
 
-/** Counts submits without a final answer, up to `maxCounted`. */
-export async function countWaitingSubmits(tx: Executor): Promise<number> {
-  const rows = await tx.execute<{ waiting: number }>(sql`
-    select count(*)::int as waiting from (
-      select from mediadock.generations g where g.state = 'pending' limit ${maxCounted}
-    ) as pending`)
-  return one(rows, 'counting waiting submits').waiting
+/** The submits without a final answer, counted up to `maxCounted`, and the oldest of them. */
+export type WaitingSubmits = {
+  submits: number
+  oldest: Pick<Generation, 'idempotency_key' | 'last_error'> & { seconds: number }
+}
+
+/** Returns undefined if no submit waits. */
+export async function readWaitingSubmits(tx: Executor, now: Date): Promise<WaitingSubmits | undefined> {
+  const rows = await tx.execute<WaitingSubmits['oldest'] & { submits: number }>(sql`
+    select count(*) over ()::int as submits, idempotency_key, last_error,
+      greatest(0, extract(epoch from ${now.toISOString()}::timestamptz - created_at))::float8 as seconds
+    from (select * from mediadock.generations g where g.state = 'pending' limit ${maxCounted}) as pending
+    order by created_at limit 1`)
+  return rows[0] && { submits: rows[0].submits, oldest: rows[0] }
 }
 
 /** The beginning of the `last_error` of an attempt that was not made, because its key had no call. */

@@ -31,6 +31,15 @@ async function track(count: number): Promise<void> {
   }
 }
 
+/** Two submits, of which the first is older. */
+async function submitsWait(): Promise<[string, string]> {
+  const ids: [string, string] = [randomUUID(), randomUUID()]
+  for (const [at, id] of ids.entries())
+    await database.sql`insert into mediadock.generations (idempotency_key, model, input, key_name, created_at, next_attempt_at, attempts, last_error)
+      values (${id}, 'aurora-video', '{}', ${liveKey.name}, now() - ${7 - at} * interval '1 minute', now() + interval '5 minutes', 3, 'connect ECONNREFUSED')`
+  return ids
+}
+
 type Run = {
   minutesAgo: number
   trigger?: string
@@ -131,8 +140,19 @@ describe('the reconciler', () => {
     expect(await page.locator('main img').count()).toBe(0)
   })
 
+  it('shows how long the oldest submit has waited, with its last error, and finds it', async () => {
+    const [oldest] = await submitsWait()
+    const page = await openPage(browser, at('/reconciler'))
+    expect(await tile(page, 'submits wait')).toMatch(
+      /^2\s+submits wait for an answer, the oldest for 7\smin, last error: connect ECONNREFUSED$/,
+    )
+    await page.getByRole('link', { name: 'the oldest' }).click()
+    await page.locator('main', { hasText: oldest }).waitFor()
+  })
+
   it('is accessible in both schemes, and fits a phone', async () => {
     await track(2)
+    await submitsWait()
     await ran({ minutesAgo: 50, outcome: 'idle', idle: 120 })
     await ran({ minutesAgo: 20, scanned: 12, failed: 2, limited: 3 })
     await ran({ minutesAgo: 10, outcome: 'error', error: 'connect ECONNREFUSED 127.0.0.1:5432' })
