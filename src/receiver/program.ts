@@ -71,14 +71,15 @@ import { openTraces } from './traces/traces.ts'
  *
  * When something fails, these decide:
  *
- *   a process dies               another process claims its deliveries and polls after their leases: claim() of
- *                                landing/inbox.ts, claimDue() of reconciling/poll-claims.ts
+ *   a process dies               another process claims its deliveries and polls after their leases: claimDeliveries()
+ *                                of landing/inbox.ts, claimDue() of reconciling/poll-claims.ts
  *   a lock on a request          unlockedParts() of landing/land-in-parts.ts
  *   Postgres fails or hangs      landOrReturn() of landing/batches.ts; flush() of intake/accept.ts answers 503, or the
  *                                timer of accept() there
  *   the provider fails           createSourceBreaker() of fetching/source-breaker.ts
- *   the clock of a host is off   judge() of wire/signature.ts uses this clock for the age of a signature; leases, due
- *                                times and budgets go by Postgres's clock: postgresTime() of platform/postgres/time.ts
+ *   the clock of a host is off   verificationOf() of wire/signature.ts uses this clock for the age of a signature;
+ *                                leases, due times and budgets go by Postgres's clock: postgresTime() of
+ *                                platform/postgres/time.ts
  *   a flood for one request      takeBatch() of landing/in-flight.ts
  *
  * assembly.ts makes these parts. background.ts runs those that no request waits for.

@@ -90,11 +90,11 @@ export function* verifyHmac(
     }
     if (body.length > stepBytes) yield
   }
-  return judge({ keyName, timestampSeconds, nowSeconds })
+  return verificationOf({ keyName, timestampSeconds, nowSeconds })
 }
 
-/** The verdict on a signature: the secret that matched, if any, and its time. */
-export function judge({ keyName, timestampSeconds, nowSeconds }: Signature): Verification {
+/** Returns the verification by the secret that matched, if any, and the age of the signature. */
+export function verificationOf({ keyName, timestampSeconds, nowSeconds }: Signature): Verification {
   if (keyName === undefined) return { ok: false, cause: 'no_matching_secret', timestampSeconds }
   const ageSeconds = nowSeconds - timestampSeconds
   if (ageSeconds > toleranceSeconds) return { ok: false, cause: 'timestamp_too_old', timestampSeconds }

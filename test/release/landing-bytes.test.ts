@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { sql } from '../../src/platform/postgres/drizzle.ts'
 import type { Database } from '../../src/platform/postgres/postgres.ts'
 import { postgresTime } from '../../src/platform/postgres/time.ts'
-import { claim } from '../../src/receiver/landing/inbox.ts'
+import { claimDeliveries } from '../../src/receiver/landing/inbox.ts'
 import { usualServers, withTestDatabase } from '../support/database.ts'
 import { createTestWorker } from '../support/worker.ts'
 import { storeFailures } from './support/stored-failures.ts'
@@ -15,7 +15,7 @@ describe.each(usualServers)('the memory of landing (%s)', (server) => {
     await database.sql`alter table mediadock.deliveries alter body set storage external`
     await storeFailures(database, 50, mib)
     const { db } = createTestWorker({ databaseUrl: database.url, max: 1 })
-    const taken = (maxBytes: number) => claim(db, { limit: 500, maxBytes, now: postgresTime() })
+    const taken = (maxBytes: number) => claimDeliveries(db, { limit: 500, maxBytes, now: postgresTime() })
     expect(await taken(1)).toHaveLength(1)
     const pagesBefore = await toastPagesRead(db)
     expect(await taken(8 * mib)).toHaveLength(8)

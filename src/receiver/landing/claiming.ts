@@ -7,7 +7,7 @@ import { requestIdOf } from '../domain/request-id.ts'
 import { maxBatchRows } from './batches.ts'
 import type { Claimed } from './claimed.ts'
 import { applyHint } from './hint.ts'
-import { claim, park, returnClaims, retryOrPark, type ClaimedWithBody } from './inbox.ts'
+import { claimDeliveries, park, returnClaims, retryOrPark, type ClaimedWithBody } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { returnPauseMs, writeOrExpire } from './returning.ts'
 
@@ -23,7 +23,7 @@ export async function claimInto(
 ): Promise<{ more: boolean }> {
   const { db, keys, time, logger } = deps
   const limit = Math.min(maxBatchRows, room.rows)
-  const rows = await claim(db, { limit, maxBytes: room.bytes, now: time() })
+  const rows = await claimDeliveries(db, { limit, maxBytes: room.bytes, now: time() })
   const others: { row: ClaimedWithBody; parsed: Parsed }[] = []
   for (const row of rows) {
     try {

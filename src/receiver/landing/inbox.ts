@@ -59,7 +59,7 @@ type ClaimedRow = RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failure
  * Claims due deliveries, oldest first; other processes skip them. At most `limit` rows, and none after the one with
  * which the bodies reach `maxBytes`.
  */
-export async function claim(
+export async function claimDeliveries(
   db: Database,
   { limit, maxBytes, now }: { limit: number; maxBytes: number; now: SQL },
 ): Promise<ClaimedWithBody[]> {

@@ -16,7 +16,7 @@ import { duePolls, duePollsOfRuns, type Finding, type Wanted } from './due.ts'
 
 /*
  * Claims due polls. Each claim is one statement: the part `due` finds requests (due.ts), and the part `claimed` begins
- * their leases (claim(), at the end). The leases are renewed until the poll ends (polling.ts). If Postgres refuses the
+ * their leases (claimPolls(), at the end). The leases are renewed until the poll ends (polling.ts). If Postgres refuses the
  * claim of a row, for example by a trigger, the row is set aside for a while, so that the others are polled.
  */
 
@@ -109,7 +109,7 @@ const lockWaitMs = 2000
  */
 export async function claimOne(deps: ClaimDeps, requestId: string): Promise<ClaimedPoll | undefined> {
   try {
-    const [one] = await claim(
+    const [one] = await claimPolls(
       deps,
       sql`
       due as (
@@ -140,7 +140,7 @@ async function claimFound(deps: ClaimDeps, wanted: Wanted, findDue: (finding: Fi
   for (let claims = 1; ; claims += 1) {
     const due = find(sql`request_id <> all(${sql.param(setAside.ids())}::uuid[])`)
     try {
-      return await claim(deps, due)
+      return await claimPolls(deps, due)
     } catch (error) {
       if (faultOf(error) === 'server' || claims === maxClaims) throw error
     }
@@ -158,7 +158,7 @@ async function claimOneByOne(
   const claimed: ClaimedPoll[] = []
   for (const { request_id: id } of rows) {
     try {
-      claimed.push(...(await claim(deps, findOne(id))))
+      claimed.push(...(await claimPolls(deps, findOne(id))))
     } catch (error) {
       if (faultOf(error) !== 'server') deps.setAside.add(id, error)
       else if (claimed.length === 0) throw error
@@ -170,7 +170,7 @@ async function claimOneByOne(
 }
 
 /** Claims the rows of `due`, in the order of `place`. */
-async function claim({ db, time, keepLease }: ClaimDeps, due: SQL): Promise<ClaimedPoll[]> {
+async function claimPolls({ db, time, keepLease }: ClaimDeps, due: SQL): Promise<ClaimedPoll[]> {
   const now = time()
   const claimedAtMs = performance.now()
   const rows = await executePrepared<ClaimedRow>(

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { z } from 'zod'
 import { falMessage } from '../../wire/fal-signature.ts'
-import { judge, maxCandidates, stepBytes, timestampPattern } from '../../wire/signature.ts'
+import { maxCandidates, stepBytes, timestampPattern, verificationOf } from '../../wire/signature.ts'
 import { webhookIdPattern } from '../domain/delivery.ts'
 import type { SourceSecret, SourceVerification, Steps, Webhook } from '../domain/source.ts'
 import { isSignedBy, publicKeyPattern, readHeaders } from './signatures.ts'
@@ -54,5 +54,5 @@ export function* verify(
   const signer = secrets.find(
     ({ account, signingSecret }) => account === userId && isSignedBy(signingSecret, message, signed),
   )
-  return judge({ keyName: signer?.name, timestampSeconds, nowSeconds })
+  return verificationOf({ keyName: signer?.name, timestampSeconds, nowSeconds })
 }

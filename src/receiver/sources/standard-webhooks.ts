@@ -1,4 +1,4 @@
-import { judge, maxCandidates, maxHeaderBytes, timestampPattern, verifyHmac } from '../../wire/signature.ts'
+import { maxCandidates, maxHeaderBytes, timestampPattern, verificationOf, verifyHmac } from '../../wire/signature.ts'
 import { bytesAfter, hmacKeyOf } from '../../wire/standard-webhooks.ts'
 import type { SecretForm, SourceKind, SourceSecret, SourceVerification, Steps, Webhook } from '../domain/source.ts'
 import { fetchResult } from './generation-queue/result.ts'
@@ -57,7 +57,7 @@ export function* verify(
     const x = publicKeyOf(signingSecret)?.toString('base64url')
     if (x === undefined) continue
     for (const candidate of v1a) {
-      if (isSignedBy(x, message, candidate)) return judge({ keyName, timestampSeconds, nowSeconds })
+      if (isSignedBy(x, message, candidate)) return verificationOf({ keyName, timestampSeconds, nowSeconds })
       yield
     }
   }

@@ -58,7 +58,10 @@ const scope = { accountId: 'a', environment: 'live' as const, key: id }
 
 it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ['a list of the builder is not "there are none"', (db) => db.select().from(sessions)],
-  ['a claim of deliveries is not "nothing is due"', (db) => inbox.claim(db, { limit: 1, maxBytes: 1, now: sharedNow })],
+  [
+    'a claim of deliveries is not "nothing is due"',
+    (db) => inbox.claimDeliveries(db, { limit: 1, maxBytes: 1, now: sharedNow }),
+  ],
   ['giving a delivery back is not "lost"', (db) => inbox.retryOrPark(db, failure)],
   ['parking is not "lost"', (db) => inbox.park(db, failure)],
   ['counting what is pending is not "none"', (db) => inboxDepth(db, now)],

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import type { HandOver } from '../../../src/receiver/domain/delivery.ts'
 import { createAcceptor, type Acceptor } from '../../../src/receiver/intake/accept.ts'
 import { createHandOver } from '../../../src/receiver/landing/hand-over.ts'
-import { claim, inboxLeaseSeconds } from '../../../src/receiver/landing/inbox.ts'
+import { claimDeliveries, inboxLeaseSeconds } from '../../../src/receiver/landing/inbox.ts'
 import type { LandingDeps } from '../../../src/receiver/landing/landing-deps.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -202,7 +202,7 @@ describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
     for (const seconds of [4, 8, 12]) {
       deps.setNow(new Date(start + seconds * 1000))
       await handOver.renewLeases()
-      expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
+      expect(await claimDeliveries(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
     }
     writing.resolve()
     await handOver.idle()
@@ -279,7 +279,7 @@ describe.each(usualServers)('on %s: a delivery just accepted', (server) => {
     const handOver = testHandOver({ ...deps, db })
     await store(deps.db, [failed().body])
     deps.setNow(new Date(Date.now() + 1000))
-    expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toHaveLength(1)
+    expect(await claimDeliveries(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toHaveLength(1)
     deps.setNow(new Date(Date.now() + (inboxLeaseSeconds + 2) * 1000))
     await handOver.claimSome()
     expect(await sql`select claims from mediadock.inbox`).toEqual([{ claims: 2 }])

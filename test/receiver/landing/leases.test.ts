@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import type { Delivery, HandOver } from '../../../src/receiver/domain/delivery.ts'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
-import { claim, inboxLeaseSeconds, returnClaims } from '../../../src/receiver/landing/inbox.ts'
+import { claimDeliveries, inboxLeaseSeconds, returnClaims } from '../../../src/receiver/landing/inbox.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { aroundStatements, landingAfter } from '../../support/statements.ts'
@@ -19,7 +19,7 @@ it('returns claims at once beside a row that another transaction locks', async (
   const deps = createTestWorker({ databaseUrl: url })
   await store(deps.db, [failed().body, failed().body])
   deps.setNow(new Date())
-  const claims = await claim(deps.db, { limit: 2, maxBytes: 10_000, now: deps.time() })
+  const claims = await claimDeliveries(deps.db, { limit: 2, maxBytes: 10_000, now: deps.time() })
   const [locked, free] = claims.map(({ deliveryId }) => deliveryId)
   await sql.begin(async (tx) => {
     await tx`select from mediadock.inbox where delivery_id = ${locked ?? ''} for update`
@@ -74,7 +74,7 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
     await acceptor.accept(newDelivery(okImage().body))
     await handOver.renewLeases()
     deps.setNow(later(start, inboxLeaseSeconds + 0.5))
-    expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
+    expect(await claimDeliveries(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
     writing.resolve()
     await handOver.idle()
   })
@@ -97,7 +97,7 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
     await handOver.claimSome()
     await handOver.renewLeases()
     deps.setNow(later(start, inboxLeaseSeconds + 0.5))
-    expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
+    expect(await claimDeliveries(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toEqual([])
     writing.resolve()
     await handOver.idle()
   })
@@ -142,7 +142,7 @@ describe.each(usualServers)('on %s: a delivery in flight', (server) => {
     // A live key signed it too, so it is queued anew, and another process claims it.
     expect(await acceptor(noRoom).accept({ ...delivery, environment: 'live', keyName: 'live' })).toBe('duplicate')
     deps.setNow(later(deps.clock(), 1))
-    expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toHaveLength(1)
+    expect(await claimDeliveries(deps.db, { limit: 1, maxBytes: 1000, now: deps.time() })).toHaveLength(1)
     frozen.wakeUp()
     await handOver.idle()
     expect(await sql`select delivery_id from mediadock.inbox`).toEqual([{ delivery_id: delivery.id }])

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { createHash, randomUUID } from 'node:crypto'
 import { trackRequest } from '../../../../src/receiver/api/track.ts'
 import { deliveryId, parseBody } from '../../../../src/receiver/domain/delivery.ts'
-import { claim } from '../../../../src/receiver/landing/inbox.ts'
+import { claimDeliveries } from '../../../../src/receiver/landing/inbox.ts'
 import { replayDelivery } from '../../../../src/receiver/landing/replay.ts'
 import { verifyQuarantine } from '../../../../src/receiver/on-call/verify-quarantine.ts'
 import * as reconciler from '../../../../src/receiver/reconciling/reconciler.ts'
@@ -156,7 +156,7 @@ function startSequence(world: World) {
       case 'reconcile':
         return reconciler.runOnce(receiver)
       case 'crash':
-        return claim(receiver.db, { limit: 500, maxBytes: Number.MAX_SAFE_INTEGER, now: receiver.time() })
+        return claimDeliveries(receiver.db, { limit: 500, maxBytes: Number.MAX_SAFE_INTEGER, now: receiver.time() })
       case 'stall':
         return stalled.push(
           await stall(receiver.fetchResult, (fetchResult) => reconciler.runOnce({ ...receiver, fetchResult })),
