@@ -182,8 +182,8 @@ export function documentOf(operation: Operation): ZodOpenApiOperationObject {
     },
   )
   const codes = [...always, ...(about.requestBody ? ofBody : []), ...own]
-  const refusal = passesOn4xx && { '4XX': { description: "The provider's own refusal" } }
-  return { ...about, responses: { ...Object.fromEntries(successes), ...errorResponses(codes), ...refusal } }
+  const errorAnswers = errorResponses(codes, passesOn4xx)
+  return { ...about, responses: { ...Object.fromEntries(successes), ...errorAnswers } }
 }
 
 export function jsonBody(schema: z.ZodType, example: object, { required = true } = {}) {
@@ -223,26 +223,33 @@ function hasBody(req: Request): boolean {
 /** An error that a call can answer, and its condition. */
 type ErrorAnswer = { status: number; when: string; type?: string }
 
-/** The error answers of one call in OpenAPI: each status with the codes that this call can give, and no others. */
-function errorResponses(codes: readonly Code[]): ZodOpenApiResponsesObject {
+/**
+ * The error answers of one call in OpenAPI: each status with the codes that this call can give, and no others. Where
+ * refusals of the provider are passed on, a 4xx has any type and code.
+ */
+function errorResponses(codes: readonly Code[], passesOn4xx = false): ZodOpenApiResponsesObject {
+  const refusal = "the provider's own refusal"
+  const passedOn = { description: refusal, content: { 'application/json': { schema: errorEnvelopeSchema } } }
   const byStatus = Map.groupBy(new Set(codes), (code) => errors[code].status)
-  return Object.fromEntries(
-    [...byStatus]
-      .toSorted(([a], [b]) => a - b)
-      .map(([status, [first, ...others]]) => {
-        if (first === undefined) throw new Error('a status has a code')
-        const { when, type }: ErrorAnswer = errors[first]
-        const example = errorBody(new HttpError(status, first, when, type === undefined ? {} : { type }))
-        const schema = z.object({
-          error: errorEnvelopeSchema.shape.error.extend({
-            type: z.literal(example.error.type),
-            code: z.enum([first, ...others]),
-          }),
-        })
-        const description = [first, ...others].map((code) => `${code}: ${errors[code].when}`).join('; ')
-        return [status, { description, content: { 'application/json': { schema, example } } }]
-      }),
-  )
+  const own = [...byStatus]
+    .toSorted(([a], [b]) => a - b)
+    .map(([status, [first, ...others]]) => {
+      if (first === undefined) throw new Error('a status has a code')
+      const examples = [first, ...others].map(exampleOf)
+      const type = z.literal([...new Set(examples.map(({ error }) => error.type))])
+      const error = errorEnvelopeSchema.shape.error.extend({ type, code: z.enum([first, ...others]) })
+      const isPassedOn = passesOn4xx && status < 500
+      const schema = isPassedOn ? errorEnvelopeSchema : z.object({ error })
+      const meanings = [first, ...others].map((code) => `${code}: ${errors[code].when}`)
+      const description = [...meanings, ...(isPassedOn ? [refusal] : [])].join('; ')
+      return [status, { description, content: { 'application/json': { schema, example: examples[0] } } }]
+    })
+  return { ...Object.fromEntries(own), ...(passesOn4xx && { '4XX': passedOn }) }
+}
+
+function exampleOf(code: Code) {
+  const { status, when, type }: ErrorAnswer = errors[code]
+  return errorBody(new HttpError(status, code, when, type === undefined ? {} : { type }))
 }
 
 type Reading = Omit<Operation, 'method' | 'path' | 'answers' | 'answer'> & { answer: Content }
