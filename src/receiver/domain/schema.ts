@@ -110,7 +110,8 @@ export const inbox = mediadock.table(
 
 /**
  * One row per round of processing of a delivery, for the on-call engineer; pruned with the delivery. A delivery that
- * lands its request at the first try, as nearly all do, has no row; returned claims and discarded deliveries have none.
+ * lands its request at the first try, as nearly all do, has no row; returned claims have none. A discarded delivery
+ * leaves those of its earlier rounds, which are pruned by their age.
  */
 export const attempts = mediadock.table(
   'attempts',

@@ -7,6 +7,7 @@ import { readTime, type SharedTime } from '../../platform/postgres/time.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { unreadableReasons } from '../domain/report.ts'
+import { attempts } from '../domain/schema.ts'
 import { dayMs, dropDaysBefore } from './arrival-partitions.ts'
 
 export type RetentionDeps = {
@@ -139,8 +140,10 @@ async function pruneFeed(db: Database, cutoff: Date): Promise<number> {
   return one(rows, 'pruning the feed').n
 }
 
+type Aged = { table: SQL | Table; at: Column | SQL; only?: SQL }
+
 /** The on-call tables to prune, with the column of their age. `key_uses` has one row per key, and stays. */
-const notes = [
+const notes: readonly Aged[] = [
   { table: onCall.audit, at: onCall.audit.at },
   { table: onCall.polls, at: onCall.polls.polled_at },
   { table: onCall.reconcileRuns, at: onCall.reconcileRuns.ended_at },
@@ -149,14 +152,18 @@ const notes = [
   { table: onCall.issues, at: onCall.issues.closed_at },
   { table: onCall.replays, at: onCall.replays.started_at },
   { table: onCall.processStarts, at: onCall.processStarts.started_at },
-] as const
+  {
+    table: attempts,
+    at: attempts.attempted_at,
+    // Landing deletes a discarded delivery without its attempts.
+    only: sql`(select 1 from mediadock.deliveries d where d.id = attempts.delivery_id limit 1) is null`,
+  },
+]
 
-type Aged = { table: SQL | Table; at: Column | SQL }
-
-async function pruneRows(db: Database, { table, at }: Aged, cutoff: Date): Promise<number> {
+async function pruneRows(db: Database, { table, at, only = sql`true` }: Aged, cutoff: Date): Promise<number> {
   const rows = await db.execute(sql`
     delete from ${table} where ctid = any(array(
-      select ctid from ${table} where ${at} < ${cutoff.toISOString()}::timestamptz limit ${statementRows}))
+      select ctid from ${table} where ${at} < ${cutoff.toISOString()}::timestamptz and ${only} limit ${statementRows}))
     returning 1`)
   return rows.length
 }

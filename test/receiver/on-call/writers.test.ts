@@ -1,14 +1,17 @@
+import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
 import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { timeOf } from '../../../src/platform/postgres/time.ts'
 import { createPollLog } from '../../../src/receiver/fetching/poll-log.ts'
 import { noteKeyUses } from '../../../src/receiver/intake/arrival-log.ts'
+import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { readRecent } from '../../../src/receiver/queries/stats.ts'
 import { recorded, type ReconcileRun } from '../../../src/receiver/reconciling/reconciler.ts'
 import { finalAfterSeconds, writeMinutes } from '../../../src/receiver/upkeep/minutes.ts'
 import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { newDelivery } from '../../support/worker.ts'
 
 let database: TestDatabase
 let pool: Pool
@@ -242,11 +245,16 @@ describe('retention', () => {
       await database.sql`insert into mediadock.process_starts values (${when}, 'h', 1, '1')`
       await database.sql`insert into mediadock.key_uses values (${String(when)}, ${when}, ${when}, 1)`
     }
+    const delivery = newDelivery(Buffer.from('{}'))
+    await storeDeliveries(pool.db, [delivery])
+    // The other delivery was discarded.
+    await database.sql`insert into mediadock.attempts (delivery_id, attempted_at, outcome) values (${delivery.id}, ${old}, 'parked'), (${randomUUID()}, ${old}, 'retry')`
     const pruned = await pruneOnce(
       { db: pool.db, retentionDays: 30, clock: () => minute, logger: createLogger('silent') },
       new AbortController().signal,
     )
-    expect(pruned['notes']).toBe(5)
+    expect(pruned['notes']).toBe(6)
+    expect(await database.sql`select delivery_id from mediadock.attempts`).toEqual([{ delivery_id: delivery.id }])
     const [left] =
       await database.sql`select (select count(*) from mediadock.audit) + (select count(*) from mediadock.polls) + (select count(*) from mediadock.reconcile_runs)
       + (select count(*) from mediadock.minutes) + (select count(*) from mediadock.process_starts) as notes, (select count(*) from mediadock.key_uses) as keys`
