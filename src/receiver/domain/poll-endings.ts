@@ -82,8 +82,8 @@ export const pollEndings = {
   // No call was made, since the source is down, or no key has one left or may make one. Or this process cut its call in
   // order to stop, and the source may have received it. `poll_detail` has the reason. That of a cut call is `stopping`.
   no_call: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'in_place' },
-  // No key of its source may make calls. Not in place: such requests would keep others from their turns. The key may be
-  // added at any moment.
+  // No key of its source and environment may make calls. Not in place: such requests would keep others from their turns.
+  // The key may be added at any moment.
   no_key: { stored: 'postponed', counters: ['postponed'], manual: 'postponed', next: 'steady' },
 } as const satisfies Record<string, Row>
 

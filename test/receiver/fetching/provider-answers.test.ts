@@ -434,6 +434,13 @@ describe('a key whose calls are spent', () => {
   })
 })
 
+it('a request of a known environment without a key there is postponed, and no other key is tried', async () => {
+  const requestId = await track({ key_name: null, sandbox: true })
+  await receiver({ keys: [liveKey] }).reconcile()
+  expect(await rowOf(requestId)).toMatchObject({ poll_outcome: 'postponed', poll_detail: 'no_key' })
+  expect(stand.calls).toEqual([])
+})
+
 describe('404', () => {
   const many = Array.from({ length: 7 }, (_, at) => ({
     name: `k${at}`,

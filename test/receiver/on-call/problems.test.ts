@@ -660,6 +660,16 @@ const cases: Case[] = [
     },
   ],
   [
+    'overdue requests while only keys of the other environment are configured',
+    { overdue: 2, overduePolls: { outcome: 'postponed', detail: 'no_key', requests: 2 } },
+    {
+      severity: 'warning',
+      cause: 'overdue',
+      href: '/requests?overdue=true',
+      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Last poll of each: postponed: no configured key of its source and environment may make calls for it.',
+    },
+  ],
+  [
     'results that no webhook brought',
     { webhooks: { landed: 5, reported: 0, newest: ['b1', 'b2'], late_seconds: 61, last_webhook_at: null }, overdue: 2 },
     {
