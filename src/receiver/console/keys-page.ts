@@ -48,6 +48,7 @@ const blocks: Readonly<Record<string, string>> = {
   unauthorized:
     'the provider refused this API key (401 or 403). Then one call tries again. Each further refusal doubles the pause, from 5 s up to 5 minutes. No result is marked failed because of it. If it lasts, configure a valid key. See below how to change keys.',
   rate_limited: 'the provider answered 429 and demands a pause. Calls then continue automatically.',
+  provider_down: 'the provider answered 5xx and demands a pause. Calls then continue automatically.',
   rate_limit_spent: "the provider's own limit is used up until then. Calls then continue automatically.",
 }
 

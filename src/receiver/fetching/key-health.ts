@@ -9,6 +9,7 @@ import type { RateAnswer } from './source-client.ts'
  *
  *   refused, by 401 or 403        blocked, longer each time, then tried again by one call
  *   429, or no more calls left    blocked for as long as the source demands
+ *   5xx with Retry-After          blocked likewise, for at most 15 s
  *   accepted after failures       no longer failing or blocked. Polls that were held up are due at once
  *   several without an answer     all keys of the source are failing, until one is accepted
  */
@@ -33,13 +34,14 @@ type AnswerToCall = {
   health: KeyHealth
   outcome: CallOutcome
   rate?: RateAnswer | undefined
+  downSeconds?: number | undefined
   effect?: KeyEffect | undefined
 }
 
 /** Records an answer's effect on its key: a limited or refused key is blocked, an accepted one is unblocked. */
 export async function noteAnswer(
   { db, keys, time }: { db: Database; keys: () => Keys; time: SharedTime },
-  { key, health, outcome, rate, effect = keyEffect(outcome) }: AnswerToCall,
+  { key, health, outcome, rate, downSeconds, effect = keyEffect(outcome) }: AnswerToCall,
 ): Promise<void> {
   const keyName = key.name
   // Counted from the answer, since a call may take up to 10 s.
@@ -47,7 +49,7 @@ export async function noteAnswer(
   if (effect === 'refused') await blockRefusedKey(db, { keyName, health, now })
   else if (effect === 'accepted' && (health.failing || health.refusals > 0))
     await noteRecovered(db, { keyName, keyNames: keyNamesOf(keys(), key.source), now })
-  const block = pauseAfter(outcome, rate)
+  const block = pauseAfter({ outcome, rate, downSeconds })
   if (block) await blockCalls(db, { keyName, now, ...block })
 }
 
@@ -58,11 +60,15 @@ function keyEffect({ kind }: { kind: string }): KeyEffect {
 }
 
 export const maxPauseSeconds = 3600
+/** A source may be back before it said. Its results must be complete within 30 s of its return. */
+const maxDownSeconds = 15
 
 /** Returns the pause that the source demands of the key after this answer. */
-function pauseAfter({ kind, retryAfterSeconds }: CallOutcome, rate: RateAnswer | undefined) {
+function pauseAfter({ outcome, rate, downSeconds }: Pick<AnswerToCall, 'outcome' | 'rate' | 'downSeconds'>) {
+  const { kind, retryAfterSeconds } = outcome
   const of = (reason: string, seconds: number) => ({ reason, seconds: Math.min(Math.max(1, seconds), maxPauseSeconds) })
   if (kind === 'rate_limited') return of('rate_limited', retryAfterSeconds ?? rate?.resetSeconds ?? 30)
+  if (downSeconds !== undefined) return of('provider_down', Math.min(downSeconds, maxDownSeconds))
   return rate && rate.remaining <= 0 ? of('rate_limit_spent', rate.resetSeconds) : undefined
 }
 

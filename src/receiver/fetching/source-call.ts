@@ -52,13 +52,13 @@ export async function callSource<Outcome extends CallOutcome>(
   if (!grant.ok) return { kind: 'no_call', reason: grant.reason, retryAfterSeconds: grant.retryAfterSeconds }
   onGranted?.()
   const started = performance.now()
-  const { outcome, rate } = await client(key, call, signal)
+  const { outcome, rate, downSeconds } = await client(key, call, signal)
   const { outcome: word = outcome.kind, ...facts } = factsOf(outcome)
   const called = { operation, outcome: word, ...sourceLabel(storedName(key.source)) }
   calls.inc(called)
   const ms = Math.round(performance.now() - started)
   logger.info({ ...facts, key_name: key.name, ...called, ms }, 'provider called')
-  const answered = { key, health: grant.health, outcome, rate, effect: keyEffect?.(outcome) }
+  const answered = { key, health: grant.health, outcome, rate, downSeconds, effect: keyEffect?.(outcome) }
   await noteAnswer(deps, answered).catch(healthNotUpdated(deps, key))
   return outcome
 }

@@ -4,8 +4,8 @@ import { maxAnswerBytes, type Api, type ApiAnswer, type Call } from '../domain/s
 
 export type RateAnswer = { remaining: number; resetSeconds: number }
 
-/** `rate`: the rate limit that the last call reported. */
-type Answered<Outcome> = { outcome: Outcome; rate: RateAnswer | undefined }
+/** `rate`: the rate limit that the last call reported. `downSeconds`: the Retry-After of the last call, if it was a 5xx. */
+type Answered<Outcome> = { outcome: Outcome; rate: RateAnswer | undefined; downSeconds?: number | undefined }
 
 /** For one operation: all its calls, with their whole answers. */
 export const callDeadlineMs = 10_000
@@ -31,20 +31,19 @@ export function createSourceClient({ baseUrl, fetch, clock }: SourceClientDeps):
   return async (key, operation, signal) => {
     const deadline = AbortSignal.timeout(callDeadlineMs)
     let rate: RateAnswer | undefined
+    let downSeconds: number | undefined
     const call: Call = async ({ url, ...request }): Promise<ApiAnswer> => {
       const within = AbortSignal.any([deadline, signal])
       const response = await fetch(url, { ...request, redirect: 'manual', signal: within })
       const body = await readBounded(response, maxAnswerBytes)
+      const retryAfterSeconds = retryAfterOf(response.headers.get('retry-after'), clock())
       rate = rateOf(response)
-      return {
-        status: response.status,
-        body: body?.toString('utf8'),
-        retryAfterSeconds: retryAfterOf(response.headers.get('retry-after'), clock()),
-      }
+      downSeconds = response.status >= 500 ? retryAfterSeconds : undefined
+      return { status: response.status, body: body?.toString('utf8'), retryAfterSeconds }
     }
     try {
       const { apiUrl = baseUrl, archive } = key.source
-      return { outcome: await operation({ url: apiUrl, apiKey: key.apiKey ?? '', call, archive }), rate }
+      return { outcome: await operation({ url: apiUrl, apiKey: key.apiKey ?? '', call, archive }), rate, downSeconds }
     } catch (error) {
       const detail = deadline.aborted ? `no complete answer within ${callDeadlineMs / 1000} s` : describeFailure(error)
       return { outcome: { kind: 'unreachable', detail, isUnsent: isUnsent(error) }, rate: undefined }

@@ -15,7 +15,7 @@ const postponedWords: Record<string, string> = {
   rate_limited: 'the provider answered 429, so the key pauses',
   rate_limit_spent: "the provider's rate limit for the key is used up",
   unauthorized: 'the provider refuses the API key (401 or 403)',
-  provider_down: 'the provider gave no answer to several calls, so calls pause for a moment',
+  provider_down: 'the provider gave no usable answer, so calls pause for a moment',
   no_key: 'no configured key of its source and environment may make calls for it',
   stopping: 'the receiver was stopped before the answer came',
 }

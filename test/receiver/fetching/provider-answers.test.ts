@@ -526,6 +526,20 @@ describe('404', () => {
   })
 })
 
+it.each([
+  ['4', 4],
+  ['3600', 15],
+])('a 503 with Retry-After of %s s rests the key for %d s', async (retryAfter, seconds) => {
+  stand.answer(status(503, { 'retry-after': retryAfter }))
+  const { ask } = receiver()
+  expect(await ask()).toMatchObject({ answer: { kind: 'unreachable' } })
+  stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+  nowMs += seconds * 1000 - 1
+  expect(await ask()).toMatchObject({ answer: { kind: 'no_call', reason: 'provider_down' } })
+  nowMs += 1
+  expect(await ask()).toMatchObject({ answer: { kind: 'result' } })
+})
+
 describe('429', () => {
   const inSeconds = (seconds: number) => new Date(nowMs + seconds * 1000).toUTCString()
 
