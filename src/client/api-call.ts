@@ -43,8 +43,8 @@ export async function callOnce(
   path: string,
   { method = 'GET', body, signal }: CallOptions,
 ) {
-  // Longer than the longest wait of a call.
-  const deadline = AbortSignal.timeout(45_000)
+  // Longer than the longest wait of a call, 60 s.
+  const deadline = AbortSignal.timeout(75_000)
   const response = await fetch(new URL(`api/${path}`, url.endsWith('/') ? url : `${url}/`), {
     method,
     headers: {

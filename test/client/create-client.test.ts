@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { beforeEach, expect, expectTypeOf, it, onTestFinished } from 'vitest'
+import { beforeEach, expect, expectTypeOf, it, onTestFinished, vi } from 'vitest'
 import {
   createClient,
   GenerationError,
@@ -101,6 +101,14 @@ it('stops waiting at the timeout or when it is aborted; the same key then gets t
   await deliver(receiver.webhookUrl, okImage(id).body)
   expect(await client().generate('vela', input, { idempotencyKey })).toMatchObject({ result: { request_id: id } })
   expect(submits).toEqual([idempotencyKey])
+})
+
+it('waits longer for an answer than the longest wait of a call', async () => {
+  const timeout = vi.spyOn(AbortSignal, 'timeout')
+  onTestFinished(() => timeout.mockRestore())
+  const answering = createClient({ url: receiver.internalUrl, fetch: async () => Response.json({ request_id: id }) })
+  await answering.result(id, { waitSeconds: 60 })
+  expect(timeout.mock.lastCall?.[0]).toBeGreaterThan(60_000)
 })
 
 it('survives a restart of the receiver', async () => {
