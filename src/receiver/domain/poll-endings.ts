@@ -53,7 +53,7 @@ export const pollEndings = {
   landed: { stored: 'result', counters: ['landed'], manual: 'compared', next: 'done' },
   // The result was known. If other landings changed the row at each try, nothing is written, and the lease ends.
   known: { stored: 'result', counters: [], manual: 'compared', next: 'done' },
-  // Postgres refused the result.
+  // Postgres refused the result, or its row stayed locked.
   landing_failed: { stored: 'landing_failed', counters: ['failed'], manual: 'failed', next: 'slowing' },
 
   // The request has not finished.

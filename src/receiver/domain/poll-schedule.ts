@@ -26,7 +26,7 @@ import { requests } from './schema.ts'
  *   the same, while one is parked for its key       by the ruling             asked for                 ends
  *   a webhook contradicts it, or is parked          -                         asked for                 -
  *   a hint that an open job may have ended          now                       -                         ends
- *   a hint that an ended job may have ended         -                         asked for                 ends
+ *   the same, of a landed, unconfirmed request      -                         asked for                 ends
  *   a webhook without a signature names it          -                         asked for                 -
  *   a caller waits for its progress                 -                         now                       -
  *   it is tracked again                             now if rekeyed            -                         ends

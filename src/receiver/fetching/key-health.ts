@@ -14,7 +14,7 @@ import type { RateAnswer } from './source-client.ts'
  *   several without an answer     all keys of the source are failing, until one is accepted
  */
 
-/** The health of a key when a call was granted. The answer of the call changes it: see key-health.ts. */
+/** The health of a key when a call was granted. The answer of the call changes it. */
 export type KeyHealth = {
   /** How many times in a row the source had refused the key. */
   refusals: number

@@ -55,8 +55,7 @@ export async function claimInto(
 
 /**
  * Handles a claimed delivery that is not simply a report: ends the submit that the URL of its webhook names, applies
- * a hint, and parks what is unreadable, or of a source that is not configured. Returns the report, if there is one to
- * land.
+ * a hint, and parks what is unreadable. Returns the report, if there is one to land.
  */
 async function beforeLanding(deps: LandingDeps, claimed: Claimed, parsed: Parsed): Promise<Report | undefined> {
   if (parsed.kind === 'unreadable') return parkUnreadable(deps, claimed, parsed.reason)

@@ -51,7 +51,10 @@ export type LaneName = 'fresh' | 'again'
 /** A delivery that is returned to the inbox, and the pause after which it is due. */
 export type Returned = { one: DeliveryInFlight; pauseMs: number }
 
-/** A batch to write, and deliveries to return because too many of their request wait. */
+/**
+ * A batch to write, and deliveries to return because too many of their request wait. They are READY until the caller
+ * releases them, which it must do before it takes another batch.
+ */
 export type Taken = { batch: DeliveryInFlight[]; flood: Returned[] }
 
 type Added = LatestClaim & { bodyBytes: number }

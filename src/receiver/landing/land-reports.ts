@@ -50,10 +50,10 @@ export async function landReports(db: Database, reports: readonly ReportToLand[]
       const ordinary = judged.filter(mayBeOrdinary)
       for (const one of await run(db, ordinary, at, shortStatement)) outcomes.set(...one)
       const others = judged.filter(({ request_id: id }) => !outcomes.has(id))
-      const found = others.length === 0 ? [] : await run(db, await refineRulings(db, others), at, wholeStatement)
-      for (const [id, outcome] of found) if (outcome !== 'raced' || tries === maxTries) outcomes.set(id, outcome)
+      const ofOthers = others.length === 0 ? [] : await run(db, await refineRulings(db, others), at, wholeStatement)
+      for (const [id, outcome] of ofOthers) if (outcome !== 'raced' || tries === maxTries) outcomes.set(id, outcome)
       // Every report must have an outcome.
-      if (found.length < others.length) throw new NoAnswerError(`landing ${others.length} results`)
+      if (ofOthers.length < others.length) throw new NoAnswerError(`landing ${others.length} results`)
       left = left.filter(({ request_id: id }) => !outcomes.has(id))
     }
     return { outcomes }

@@ -81,16 +81,16 @@ export type Verdict = {
 /** The environments that the rules compare. Undefined where one is unknown. */
 type Known = {
   /** Of the request, or undefined while it is undecided. */
-  request: Environment | undefined
+  ofRequest: Environment | undefined
   /** Of the key that signed or fetched the result in the row. */
-  result: Environment | undefined
+  ofResult: Environment | undefined
   /** Of the key in the row, as it is configured now. */
-  key: Environment | undefined
+  ofKey: Environment | undefined
 }
 
 /** Judges a report by the row of its request, which is undefined if there is none. */
 export function verdictOn(report: ReportToLand, row: RequestRow | undefined, keys: Keys): Verdict {
-  const known = row ? knownOf(row, keys) : { request: undefined, result: undefined, key: undefined }
+  const known = row ? knownOf(row, keys) : { ofRequest: undefined, ofResult: undefined, ofKey: undefined }
   const ruling = row ? rulingOn(report, row, known) : 'landed'
   return { ruling, ...rowToWrite(report, row, known) }
 }
@@ -108,43 +108,43 @@ export function verdictOn(report: ReportToLand, row: RequestRow | undefined, key
 function knownOf(row: RequestRow, keys: Keys): Known {
   const key = row.key_name === null ? undefined : environmentOfKey(keys, row.key_name)
   const tracked = row.key_source === 'landed' ? undefined : key
-  return { request: row.request_environment ?? tracked, result: row.result_environment, key }
+  return { ofRequest: row.request_environment ?? tracked, ofResult: row.result_environment, ofKey: key }
 }
 
 /** The first rule that applies decides. */
 function rulingOn(report: ReportToLand, row: RequestRow, known: Known): RulingByRow {
   // A source speaks only for its own requests.
   if (row.source_name !== report.source_name) return 'source_mismatch'
-  if (report.via !== 'poll' && mayNotSpeak(report, row, known)) return 'key_mismatch'
+  if (report.via !== 'poll' && !maySpeak(report, row, known)) return 'key_mismatch'
   // A request without an end takes this one.
   if (!row.has_landed) return 'landed'
   // The provider overrules a webhook, and so does a key of another environment that the rules above let through.
-  if (!row.is_confirmed && (report.via === 'poll' || differs(report.environment, known.result))) return 'landed'
+  if (!row.is_confirmed && (report.via === 'poll' || differs(report.environment, known.ofResult))) return 'landed'
   // Otherwise the end in the row stays.
   return row.status === report.status ? 'no_effect' : 'contradiction'
 }
 
-/** Returns true if the key that signed a webhook may not speak for the request. */
-function mayNotSpeak(report: ReportToLand, row: RequestRow, { request, result, key }: Known): boolean {
+/** Returns true if the key that signed a webhook may speak for the request. */
+function maySpeak(report: ReportToLand, row: RequestRow, { ofRequest, ofResult, ofKey }: Known): boolean {
   // A sandbox key must not replace what a live key signed.
-  if (request === undefined) return report.environment === 'sandbox' && result === 'live'
+  if (ofRequest === undefined) return report.environment !== 'sandbox' || ofResult !== 'live'
   // A key speaks only for requests of its environment.
-  if (report.environment !== undefined) return report.environment !== request
-  // A key of unknown environment cannot prove that it may speak, with two exceptions: no webhook changes a confirmed
-  // request, and the key may be the one that the request was tracked with.
-  if (row.is_confirmed) return false
+  if (report.environment !== undefined) return report.environment === ofRequest
+  // A key of unknown environment cannot prove that it may speak. For a confirmed request that does no harm: the webhook
+  // can only repeat or contradict its end. Otherwise it must be the key that the request was tracked with.
+  if (row.is_confirmed) return true
   const isOwnKey = row.key_name === null || row.key_name === report.key_name
-  return !(isOwnKey && key === undefined)
+  return isOwnKey && ofKey === undefined
 }
 
 function rowToWrite(report: ReportToLand, row: RequestRow | undefined, known: Known): Omit<Verdict, 'ruling'> {
   const isPoll = report.via === 'poll'
-  const changesEnvironment = differs(report.environment, known.result) || differs(report.environment, known.request)
+  const changesEnvironment = differs(report.environment, known.ofResult) || differs(report.environment, known.ofRequest)
   const isNewEnd = !row?.has_landed || row.status !== report.status || changesEnvironment
   const isNamedByLanding = row?.key_source === 'landed'
-  const ownEnvironment = known.key ?? (isNamedByLanding ? known.result : undefined)
+  const ownEnvironment = known.ofKey ?? (isNamedByLanding ? known.ofResult : undefined)
   const replacesKey = row === undefined || row.key_name === null || differs(report.environment, ownEnvironment)
-  const environment = report.environment ?? known.request
+  const environment = report.environment ?? known.ofRequest
   return {
     changes_environment: changesEnvironment,
     key_name: replacesKey ? report.key_name : row.key_name,
@@ -153,20 +153,22 @@ function rowToWrite(report: ReportToLand, row: RequestRow | undefined, known: Kn
     result_environment: environment,
     source: isNewEnd ? (isPoll ? 'reconciler' : 'webhook') : row.source,
     cost: report.cost ?? (changesEnvironment ? undefined : (row?.cost ?? undefined)),
-    is_polled_now: !report.media_complete || (!isPoll && (changesEnvironment || isDoubtful(report, row, known))),
+    is_polled_now: !report.media_complete || (!isPoll && (changesEnvironment || needsConfirmation(report, row, known))),
     // A hint made the row. Its poll may be under way, and may end without an answer, so the poll stays.
     next_poll_at: !isPoll && row && !row.has_landed && isNamedByLanding ? row.next_poll_at : null,
   }
 }
 
 /** Returns true if the provider is to be asked at once whether the webhook is right. */
-function isDoubtful(report: ReportToLand, row: RequestRow | undefined, known: Known): boolean {
+function needsConfirmation(report: ReportToLand, row: RequestRow | undefined, known: Known): boolean {
   // A sandbox key, or an unknown one, proves too little.
-  if (report.environment !== 'live' && known.request === undefined) return true
-  // That poll must not be lost. One that is under way may end without an answer.
+  if (report.environment !== 'live' && known.ofRequest === undefined) return true
+  // This landing would clear the time of the due poll, which must not be lost: it may end without an answer.
   if (row?.is_poll_due) return true
   // Another key signed than the one that tracking named.
-  return row !== undefined && row.key_source !== 'landed' && known.key !== undefined && row.key_name !== report.key_name
+  return (
+    row !== undefined && row.key_source !== 'landed' && known.ofKey !== undefined && row.key_name !== report.key_name
+  )
 }
 
 /** Returns true if both environments are known, and are not the same. */
