@@ -7,13 +7,13 @@ import { requestIdOf } from '../domain/request-id.ts'
 import { maxBatchRows } from './batches.ts'
 import type { Claimed } from './claimed.ts'
 import { applyHint } from './hint.ts'
-import { claimDeliveries, park, returnClaims, retryOrPark, type ClaimedWithBody } from './inbox.ts'
+import { claimDeliveries, park, returnClaims, type ClaimedWithBody } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { returnPauseMs, writeOrExpire } from './returning.ts'
+import { failDelivery, returnPauseMs, writeOrExpire } from './returning.ts'
 
 /**
  * Claims due deliveries, and adds those that carry a report. The others are ended here: unreadable ones are parked, and
- * hints are applied. What cannot be handled now is put off. `isLeaseHalfOver`: claims made now must be renewed or
+ * hints are applied. What cannot be handled now is returned. `isLeaseHalfOver`: claims made now must be renewed or
  * returned.
  */
 export async function claimInto(
@@ -34,8 +34,7 @@ export async function claimInto(
       // A bug that one body meets, here or in `add`, must not keep the others of each claim from landing.
       logger.error({ err: error, delivery_id: row.deliveryId }, 'internal error: a claimed delivery could not be read')
       const detail = 'internal error: a claimed delivery could not be read (see the log)'
-      const failure = { claimed: row, reason: 'landing_failed' as const, detail, now: time() }
-      await writeOrExpire(deps, row, retryOrPark(db, failure))
+      await failDelivery(deps, row, detail)
     }
   }
   // These need statements before they land, or instead. Nobody renews their leases, as is done for the rows added above.
@@ -64,7 +63,7 @@ async function beforeLanding(deps: LandingDeps, claimed: Claimed, parsed: Parsed
     if (parsed.kind === 'report') return parsed.report
     await applyHint(deps, claimed, parsed)
   } catch (error) {
-    await putOff(deps, claimed, error)
+    await returnOrFail(deps, claimed, error)
   }
   return undefined
 }
@@ -89,8 +88,8 @@ async function parkUnreadable(deps: LandingDeps, claimed: Claimed, reason: Unrea
   )
 }
 
-/** Puts off a delivery that is locked or that Postgres refuses; five refusals park it. Throws if Postgres failed. */
-async function putOff(deps: LandingDeps, claimed: Claimed, error: unknown): Promise<void> {
+/** Returns a delivery that is locked, and puts off one that Postgres refuses. Throws if Postgres itself failed. */
+async function returnOrFail(deps: LandingDeps, claimed: Claimed, error: unknown): Promise<void> {
   const { db, time, logger } = deps
   const fault = faultOf(error)
   if (fault === 'server') throw error
@@ -103,7 +102,6 @@ async function putOff(deps: LandingDeps, claimed: Claimed, error: unknown): Prom
     await returnClaims(db, [{ ...claimed, pauseMs }], { now: time(), trouble: 'a lock of another transaction' })
   } else {
     logger.error({ err: error, delivery_id: claimed.deliveryId }, 'a claimed delivery could not be landed')
-    const failure = { claimed, reason: 'landing_failed' as const, detail: postgresMessage(error), now: time() }
-    await writeOrExpire(deps, claimed, retryOrPark(db, failure))
+    await failDelivery(deps, claimed, postgresMessage(error))
   }
 }

@@ -138,13 +138,16 @@ export async function returnClaims(
       and set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 
-type Failure = { claimed: InboxClaim & Pick<Claimed, 'failures'>; reason: ParkReason; detail: string; now: SQL }
+type Failed = { claimed: InboxClaim & Pick<Claimed, 'failures'>; detail: string; now: SQL }
 
-/** Schedules another try after a failure of the delivery, with a growing pause. Parks it after the fifth. */
-export async function retryOrPark(db: Database, failure: Failure): Promise<'retry' | 'parked' | 'lost'> {
-  const { claimed, reason, detail, now } = failure
+/** Puts a delivery off after a failure of its own, with a growing pause. The fifth parks it. */
+export async function putOffOrPark(
+  db: Database,
+  { claimed, detail, now }: Failed,
+): Promise<'retry' | 'parked' | 'lost'> {
+  const reason = 'landing_failed'
   const failures = claimed.failures + 1
-  if (failures >= maxFailures) return (await park(db, failure)) ? 'parked' : 'lost'
+  if (failures >= maxFailures) return (await park(db, { claimed, reason, detail, now })) ? 'parked' : 'lost'
   const trouble = `${reason}: ${detail}`
   const pauseSeconds = jitteredPauseMs(failures, retryPause, Math.random) / 1000
   const rows = await db.execute<{ n: number }>(sql`
@@ -162,7 +165,10 @@ export async function retryOrPark(db: Database, failure: Failure): Promise<'retr
 }
 
 /** Removes a delivery from the inbox and parks it. Returns false, with nothing written, if the claim was lost. */
-export async function park(db: Database, { claimed, reason, detail, now }: Failure): Promise<boolean> {
+export async function park(
+  db: Database,
+  { claimed, reason, detail, now }: { claimed: InboxClaim; reason: ParkReason; detail: string; now: SQL },
+): Promise<boolean> {
   const rows = await db.execute<{ n: number }>(sql`
     with taken as (
       delete from mediadock.inbox i where ${lease.isHeld(claimed)} returning i.delivery_id, i.replay_id

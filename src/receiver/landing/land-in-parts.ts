@@ -2,9 +2,8 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { databaseCodeOf, faultOf, postgresMessage, waitedToCommit } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { DeliveryInFlight } from './in-flight.ts'
-import { retryOrPark } from './inbox.ts'
 import { idsOf, landBatch, trace, type Failed } from './land-batch.ts'
-import { returnPauseMs, returnToInbox, writeOrExpire, type BatchDeps } from './returning.ts'
+import { failDelivery, returnPauseMs, returnToInbox, type BatchDeps } from './returning.ts'
 
 /* Handles deliveries that Postgres refuses to land, or whose rows another transaction locks. */
 
@@ -19,8 +18,8 @@ type Part = { deliveries: readonly DeliveryInFlight[]; waitMs: number }
 
 /**
  * Lands the deliveries of a failed statement in parts. If Postgres refuses a row, the batch is halved until that row is
- * alone; it is put off then, and parked after five tries. Deliveries whose requests another transaction locks are put
- * off. Throws if Postgres itself failed, or if it refused `maxRefusals` parts and landed none. batches.ts then returns
+ * alone; it is put off then, and the fifth time parked. Deliveries whose requests another transaction locks are
+ * returned. Throws if Postgres itself failed, or if it refused `maxRefusals` parts and landed none. batches.ts then returns
  * the deliveries in mode LANDING to the inbox.
  */
 export async function landInParts(deps: BatchDeps, first: Failed): Promise<void> {
@@ -40,7 +39,7 @@ export async function landInParts(deps: BatchDeps, first: Failed): Promise<void>
   }
 }
 
-/** Returns the parts in which to land the deliveries, the first one last. Puts off what cannot land now. */
+/** Returns the parts in which to land the deliveries, the first one last. Returns or puts off what cannot land now. */
 async function partsOf(deps: BatchDeps, { unlanded, error, waitMs, startedMs }: Failed): Promise<Part[]> {
   const [first] = unlanded
   if (first === undefined) return []
@@ -56,7 +55,9 @@ async function partsOf(deps: BatchDeps, { unlanded, error, waitMs, startedMs }: 
   if (fault === 'server') throw error
   if (fault === 'locked') return unlockedParts(deps, unlanded, waitMs)
   if (!isAlone) return halves(unlanded, waitMs)
-  await putOffOrPark(deps, first, error)
+  deps.inFlight.release(first)
+  const end = await failDelivery(deps, first.claimed, postgresMessage(error))
+  deps.logger.error({ err: error, ...idsOf(deps, first), end }, 'a delivery could not be landed')
   return []
 }
 
@@ -106,14 +107,4 @@ async function returnLocked(deps: BatchDeps, locked: readonly DeliveryInFlight[]
       'a delivery waits for a lock of another transaction, landing it later',
     )
   }
-}
-
-/** Puts off a delivery that Postgres refuses; five refusals park it. */
-async function putOffOrPark(deps: BatchDeps, one: DeliveryInFlight, error: unknown): Promise<void> {
-  const { claimed } = one
-  deps.inFlight.release(one)
-  const reason = 'landing_failed' as const
-  const failure = { claimed, reason, detail: postgresMessage(error).slice(0, 500), now: deps.time() }
-  const end = await writeOrExpire(deps, claimed, retryOrPark(deps.db, failure))
-  deps.logger.error({ err: error, ...idsOf(deps, one), end }, 'a delivery could not be landed')
 }

@@ -3,8 +3,9 @@ import { faultOf, isConnectionLost } from '../../platform/postgres/errors.ts'
 import { claimsOfRow } from '../../platform/postgres/lease.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
+import type { Claimed } from './claimed.ts'
 import type { DeliveryInFlight, InFlight, LaneName, Returned } from './in-flight.ts'
-import { returnClaims, type InboxClaim } from './inbox.ts'
+import { putOffOrPark, returnClaims, type InboxClaim } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
 
 /* Returns deliveries that cannot land now to the inbox. A return does not count as a failure of a delivery. */
@@ -93,4 +94,10 @@ export async function writeOrExpire<End>({ logger }: LandingDeps, claimed: Inbox
     logger.error({ err: error, delivery_id: claimed.deliveryId }, message)
     return 'refused' as const
   })
+}
+
+/** Puts a delivery off after a failure of its own. The fifth parks it. */
+export function failDelivery(deps: LandingDeps, claimed: Claimed, detail: string) {
+  const failed = { claimed, detail: detail.slice(0, 500), now: deps.time() }
+  return writeOrExpire(deps, claimed, putOffOrPark(deps.db, failed))
 }

@@ -62,7 +62,7 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
     'a claim of deliveries is not "nothing is due"',
     (db) => inbox.claimDeliveries(db, { limit: 1, maxBytes: 1, now: sharedNow }),
   ],
-  ['giving a delivery back is not "lost"', (db) => inbox.retryOrPark(db, failure)],
+  ['giving a delivery back is not "lost"', (db) => inbox.putOffOrPark(db, failure)],
   ['parking is not "lost"', (db) => inbox.park(db, failure)],
   ['counting what is pending is not "none"', (db) => inboxDepth(db, now)],
   ['counting what is parked is not "none"', (db) => countParked(db)],
