@@ -1,9 +1,55 @@
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { JudgedReport } from './judge.ts'
 import { isMismatch, type Mismatch } from './refine-rulings.ts'
+import { rulings } from './rules.ts'
+
+/**
+ * The ruling, or `raced`: the row appeared, changed or was deleted at the same moment. The result was not written; try
+ * again.
+ */
+export const landingOutcomes = [...rulings, 'raced'] as const
+export type LandingOutcome = (typeof landingOutcomes)[number]
+
+type OutcomeEffects = {
+  /** The row of the request. `versioned`: an unconfirmed row gets a new version, and its result stays. */
+  row: 'written' | 'versioned' | 'kept'
+  /** An unconfirmed row gets an extra poll. */
+  extraPoll: boolean
+  /**
+   * `ended`: it leaves the inbox, with a row in `attempts` unless its first claim gave the request its first end.
+   * `parked`: likewise, and it is flagged and parked for the outcome. `deleted`: without a row in `attempts`.
+   * `waits`: it stays in the inbox.
+   */
+  delivery: 'ended' | 'parked' | 'deleted' | 'waits'
+  /** The feed gets a change, and readers a NOTIFY. */
+  feed: boolean
+}
+
+/** What each outcome changes. flags-sql.ts adds the flags, and single replays end the parking (`unparks`). */
+const landingEffects: Record<LandingOutcome, OutcomeEffects> = {
+  // An extra poll follows if a delivery of the request is parked for its key: afterLanding() of poll-schedule.ts.
+  landed: { row: 'written', extraPoll: false, delivery: 'ended', feed: true },
+  agreed: { row: 'written', extraPoll: false, delivery: 'ended', feed: false },
+  no_effect: { row: 'versioned', extraPoll: false, delivery: 'ended', feed: false },
+  contradiction: { row: 'versioned', extraPoll: true, delivery: 'ended', feed: false },
+  key_mismatch: { row: 'versioned', extraPoll: true, delivery: 'parked', feed: false },
+  source_mismatch: { row: 'kept', extraPoll: false, delivery: 'parked', feed: false },
+  discarded: { row: 'kept', extraPoll: false, delivery: 'deleted', feed: false },
+  raced: { row: 'kept', extraPoll: false, delivery: 'waits', feed: false },
+}
+
+/** SQL: the list of the outcomes with these effects. */
+export function outcomesThat(has: (effects: OutcomeEffects) => boolean): SQL {
+  const names = Object.entries(landingEffects).filter(([, effects]) => has(effects))
+  return sql.raw(names.map(([name]) => `'${name}'`).join(', '))
+}
+
+/** The rulings that write the row of the request. */
+export const writing = outcomesThat(({ row }) => row === 'written')
 
 /** What the whole statement needs to know to change deliveries, if the row of the request is still the judged one. */
 export type Effects = {
-  /** The end that stands after the landing, and whether the provider has confirmed it. */
+  /** The end that stands after the landing, or null; and whether the provider has confirmed it. */
   standing_status: string | null
   standing_confirmed: boolean
   /** All deliveries of the request are compared with that end, not only the one that lands. */
@@ -16,10 +62,10 @@ export type Effects = {
 
 export function effectsOf(report: JudgedReport): Effects {
   const { via, ruling, status, was_status: was } = report
-  const isWritten = ruling === 'landed' || ruling === 'agreed'
+  const isWritten = landingEffects[ruling].row === 'written'
   const isParked = isMismatch(ruling)
   return {
-    standing_status: isWritten ? status : was,
+    standing_status: isWritten ? status : report.was_landed ? was : null,
     standing_confirmed: report.was_confirmed || (via === 'poll' && isWritten),
     compares_all: isWritten && (via === 'poll' || report.changes_environment || was !== status),
     parks: isParked ? ruling : null,

@@ -1,5 +1,7 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { deliveryStatuses } from '../domain/delivery.ts'
+import { outcomesThat } from './effects.ts'
+import { deleting } from './parts-sql.ts'
 
 /*
  * The end of the whole statement (whole-sql.ts): what a landing changes in deliveries. Each rule below finds deliveries,
@@ -7,7 +9,7 @@ import { deliveryStatuses } from '../domain/delivery.ts'
  *
  *   rule              finds                                             changes
  *   reported          the delivery of the report                        adds the flags that the report carries
- *   parking           the same, while its claim is held                 flags and parks it for a mismatch, or ends the
+ *   ownParking        the same, while its claim is held                 flags and parks it for a mismatch, or ends the
  *                                                                       parking by a single replay
  *   otherEnvironment  all of the request, if the report is of another   flags those signed in the old environment, ends
  *                     environment than the request or its result had    the parking of those signed in the new one
@@ -20,7 +22,7 @@ import { deliveryStatuses } from '../domain/delivery.ts'
  */
 
 /** What a rule changes in a delivery that it finds. A member that is not given changes nothing. */
-type Change = {
+type FlagChange = {
   delivery: SQL
   /** A flag, or null. */
   adds?: SQL
@@ -31,14 +33,14 @@ type Change = {
 }
 
 /** For SELECT: one row of `flag_changes`. */
-const change = ({ delivery, adds, endsContradiction, parks, unparks }: Change): SQL => sql`
+const change = ({ delivery, adds, endsContradiction, parks, unparks }: FlagChange): SQL => sql`
         ${delivery} as delivery_id, ${adds ?? sql`null::text`} as adds,
         ${endsContradiction ?? sql`false`} as ends_contradiction,
         ${parks ?? sql`null::text`} as parks, ${unparks ?? sql`false`} as unparks`
 
 /** Outcomes that change no flag by the report. */
-const unflagged = sql`'raced', 'discarded'`
-const mismatches = sql`'key_mismatch', 'source_mismatch'`
+const unflagged = outcomesThat(({ delivery }) => delivery === 'waits' || delivery === 'deleted')
+const parking = outcomesThat(({ delivery }) => delivery === 'parked')
 
 /** The end of a request for each status of a delivery, as the branches of a CASE. */
 const endOfStatus = sql.raw(
@@ -53,7 +55,7 @@ const reported = sql`
       from outcomes where delivery_id is not null and outcome not in (${unflagged})`
 
 /** A single replay has no claim. */
-const parking = sql`
+const ownParking = sql`
       select ${change({ delivery: sql`delivery_id`, adds: sql`parks`, parks: sql`parks`, unparks: sql`unparks` })}
       from outcomes where (parks is not null or unparks) and outcome not in (${unflagged})
         and (via = 'replay' or delivery_id in (select dequeued.delivery_id from dequeued))`
@@ -84,7 +86,7 @@ const reusedId = sql`
           order by id limit 16) other,
         lateral (select case when (other.received_at, other.id) > (delivery.received_at, delivery.id)
           then other.id else delivery.id end as id) later
-      where outcomes.outcome <> 'discarded' and other.webhook_id = delivery.webhook_id
+      where outcomes.outcome not in (${deleting}) and other.webhook_id = delivery.webhook_id
         and other.source_name is not distinct from delivery.source_name and (later.id = delivery.id or other.status is not null)`
 
 const otherEnd = sql`
@@ -105,12 +107,12 @@ const otherEnd = sql`
         where status is not null and source_name is not distinct from outcomes.source_name
           and (parked_reason is null or id = outcomes.delivery_id
             or (outcomes.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
-      where outcomes.outcome not in (${unflagged}, ${mismatches})
+      where outcomes.outcome not in (${unflagged}, ${parking})
         and (d.delivered <> outcomes.standing_status or (outcomes.standing_confirmed and 'contradiction' = any(d.flags)))`
 
 /** The changes by every rule. */
 export const flagChanges = sql.join(
-  [reported, parking, otherEnvironment, reusedId, otherEnd],
+  [reported, ownParking, otherEnvironment, reusedId, otherEnd],
   sql`
       union all`,
 )

@@ -1,7 +1,8 @@
 import { shortLockWaitMs } from '../../platform/postgres/lock-wait.ts'
 import { loggedTraceId } from '../domain/trace.ts'
+import type { LandingOutcome } from './effects.ts'
 import type { DeliveryInFlight } from './in-flight.ts'
-import { landReports, type LandingOutcome } from './land-reports.ts'
+import { landReports } from './land-reports.ts'
 import type { LandingDeps } from './landing-deps.ts'
 import { returnRaced, type BatchDeps } from './returning.ts'
 

@@ -2,11 +2,11 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { NoAnswerError, retryConflicts } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
+import type { LandingOutcome } from './effects.ts'
 import { judge, type JudgedReport, type LandingAt } from './judge.ts'
 import { everyNotification } from './parts-sql.ts'
 import { refineRulings } from './refine-rulings.ts'
 import type { ReportToLand } from './report-to-land.ts'
-import { rulings } from './rules.ts'
 import { shortStatement } from './short-sql.ts'
 import { wholeStatement } from './whole-sql.ts'
 
@@ -15,13 +15,6 @@ import { wholeStatement } from './whole-sql.ts'
  * end, if no other delivery names the request or has the same webhook id. Nearly all are so. The whole one (whole-sql.ts)
  * takes all others. docs/decisions/two-statements.md has the reasons.
  */
-
-/**
- * The ruling (rules.ts), or `raced`: the row appeared, changed or was deleted at the same moment. The result was not
- * written; try again. whole-sql.ts lists the effects of each outcome.
- */
-export const landingOutcomes = [...rulings, 'raced'] as const
-export type LandingOutcome = (typeof landingOutcomes)[number]
 
 type Answer = { request_id: string; outcome: LandingOutcome }
 /**

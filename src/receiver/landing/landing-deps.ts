@@ -4,7 +4,7 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import type { Keys } from '../domain/keys.ts'
 import type { RequestIds } from '../domain/request-id.ts'
 import type { DeliveryTraces } from '../domain/trace.ts'
-import type { LandingOutcome } from './land-reports.ts'
+import type { LandingOutcome } from './effects.ts'
 import type { MediaHosts, ReportToLand } from './report-to-land.ts'
 
 /** The dependencies of landing, shared by the inbox, the reconciler and replays. */

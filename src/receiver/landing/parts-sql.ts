@@ -3,7 +3,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { sandboxOf } from '../domain/environment.ts'
 import { afterLanding } from '../domain/poll-schedule.ts'
 import { addChange } from '../feeding/add-change.ts'
-import type { Effects } from './effects.ts'
+import { outcomesThat, writing, type Effects } from './effects.ts'
 import type { JudgedReport } from './judge.ts'
 
 /*
@@ -94,9 +94,6 @@ export const judged = (reports: readonly JudgedReport[], where: SQL = sql`true`)
         jsonb_to_recordset(${JSON.stringify(reports)}::jsonb) as given (${judgedRecord})
       where ${where} limit ${atMost(reports.length)}`
 
-/** The rulings that write the row of the request. */
-export const writing = sql`'landed', 'agreed'`
-
 const writtenColumns = sql`request_id, source_name, external_id, status, model, output, media_complete, error_code,
         error_message, created_at, completed_at, cost, source, key_name, key_source`
 
@@ -151,7 +148,7 @@ export const mediaWritten = sql`
  */
 export const dequeued = sql`
       delete from mediadock.inbox i using outcomes
-      where i.delivery_id = any(array[outcomes.delivery_id]) and outcomes.outcome <> 'raced'
+      where i.delivery_id = any(array[outcomes.delivery_id]) and outcomes.outcome not in (${outcomesThat(({ delivery }) => delivery === 'waits')})
         and (i.claims = outcomes.claims or outcomes.via = 'replay')
       returning i.delivery_id, i.failures, i.replay_id, outcomes.via, outcomes.claims, outcomes.outcome,
         outcomes.was_landed`
@@ -163,15 +160,18 @@ export const dequeued = sql`
 const replayDetail = sql`case when replay_id is null then null when failures > 0 then 'replayed to its end'
         else 'replay' end`
 
+/** The outcomes that delete the delivery. */
+export const deleting = outcomesThat(({ delivery }) => delivery === 'deleted')
+
 /** The attempt of each claimed delivery, but for one that lands its request at its first claim. */
 export const attemptsOfClaims = (now: SQL) => sql`
       insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
       select delivery_id, ${now}, outcome, ${replayDetail}, replay_id from dequeued
-      where via = 'delivery' and outcome <> 'discarded' and (claims > 1 or outcome <> 'landed' or was_landed)`
+      where via = 'delivery' and outcome not in (${deleting}) and (claims > 1 or outcome <> 'landed' or was_landed)`
 
 /** Plans: hashed list. */
 const writtenThatLanded = sql`written where (written.request_id in (
-        select outcomes.request_id from outcomes where outcomes.outcome = 'landed')) is true`
+        select outcomes.request_id from outcomes where outcomes.outcome in (${outcomesThat(({ feed }) => feed)}))) is true`
 
 /** One row of changes for all requests that landed. Its id is drawn while the rows of the requests are locked. */
 export const changed = (now: SQL) => addChange(now, writtenThatLanded)

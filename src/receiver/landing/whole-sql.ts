@@ -1,18 +1,18 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { lockWait } from '../../platform/postgres/lock-wait.ts'
 import { askForExtraPoll } from '../domain/poll-schedule.ts'
-import { effectsOf } from './effects.ts'
+import { effectsOf, outcomesThat, writing } from './effects.ts'
 import { flagChanges, flagged } from './flags-sql.ts'
 import type { JudgedReport, WriteAt } from './judge.ts'
 import {
   attemptsOfClaims,
   changed,
+  deleting,
   dequeued,
   judged,
   mediaWritten,
   medium,
   notified,
-  writing,
   written,
 } from './parts-sql.ts'
 
@@ -32,27 +32,7 @@ import {
  * row stands, the snapshot shows every flag that another landing has set. So a landing that only flags or parks its
  * delivery writes a new version of such a row too. Exceptions are a delivery of another source and a `discarded` one.
  *
- * The effects of each outcome on the row of the request, its extra poll, the delivery, its place in the inbox, its
- * attempts, and the feed with its NOTIFY:
- *
- *   outcome           row           extra poll    delivery         inbox         attempt     feed
- *   landed            written       if parked     kept             deleted       if later    yes
- *   agreed            written       -             -                -             -           -
- *   no_effect         new version   -             kept             deleted       yes         -
- *   contradiction     new version   yes           kept, flagged    deleted       yes         -
- *   key_mismatch      new version   yes           parked, flagged  deleted       yes         -
- *   source_mismatch   -             -             parked, flagged  deleted       yes         -
- *   discarded         -             -             deleted          deleted       -           -
- *   raced             -             -             kept             -             -           -
- *
- *   new version   only of an unconfirmed row. A confirmed one stays as it is, and gets no extra poll
- *   if parked     if a delivery of the request is parked for its key, and the row stays unconfirmed
- *   if later      unless the first claim of the delivery gave the request its first end
- *   flagged       with the name of the outcome. Each kept or parked delivery also gets `id_reused`, if an earlier one
- *                 has its webhook id, and, unless it raced, the flags that its report carries
- *
- * Only results of the provider agree, so that line has no delivery. A single replay also ends the parking, unless it
- * raced or parks. A written row may change flags of other deliveries: see flags-sql.ts.
+ * `landingEffects` of effects.ts lists what each outcome changes.
  */
 
 /** The WITH of the whole statement. A reader of `outcomes` must add `everyNotification`. */
@@ -74,7 +54,7 @@ export const wholeStatement = (reports: readonly JudgedReport[], at: WriteAt): S
     notified as (${notified})`
 
 /** Outcomes that give an unconfirmed row a new version and leave its result. */
-const versioned = sql`'contradiction', 'key_mismatch', 'no_effect'`
+const versioned = outcomesThat(({ row }) => row === 'versioned')
 
 /**
  * Locks the rows in one order, so that two statements that see the same rows do not deadlock. The lock lets services
@@ -113,7 +93,7 @@ const mediaRemoved = sql`
  */
 const newVersions = (now: SQL) => sql`
       update mediadock.requests r
-      set ${askForExtraPoll(now, sql`outcomes.outcome <> 'no_effect'`)}
+      set ${askForExtraPoll(now, sql`outcomes.outcome in (${outcomesThat(({ extraPoll }) => extraPoll)})`)}
       from outcomes
       where r.request_id = any(array[outcomes.request_id]) and r.confirmed_at is null
         and outcomes.outcome in (${versioned})`
@@ -133,4 +113,4 @@ const attempted = (now: SQL) => sql`
 /** Deliveries beyond the limit of parked ones. They get no row in `attempts`. */
 const discarded = sql`
       delete from mediadock.deliveries d using dequeued
-      where d.id = any(array[dequeued.delivery_id]) and dequeued.outcome = 'discarded'`
+      where d.id = any(array[dequeued.delivery_id]) and dequeued.outcome in (${deleting})`
