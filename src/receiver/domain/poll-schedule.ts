@@ -106,7 +106,7 @@ type EndedPoll = { is_extra: boolean; doubt_poll_at: string | null }
 
 /** For SET: a poll without a result. `next` is the time in its rhythm, or infinity. */
 export function afterPoll(poll: EndedPoll, next: SQL): SQL {
-  // A delivery causes one early poll of an open request, and no early polls from then on.
+  // An extra poll of an open request leaves its schedule as it is. One of a landed request moves it.
   const at = poll.is_extra ? sql`case when r.landed_at is null then r.next_poll_at else ${next} end` : next
   return sql`next_poll_at = ${unlessConfirmed(at)},
       doubt_poll_at = nullif(r.doubt_poll_at, ${poll.doubt_poll_at}::timestamptz)`

@@ -63,10 +63,10 @@ export function keysToTry(keys: Keys, facts: KeyFacts, standIn: string | undefin
   const usable = keys.all
     .filter((key) => isUsable(key) && storedName(key.source) === sourceName)
     .map((key) => ({ key, step: stepOf(key), purpose: purposes[stepOf(key)] }))
-  const isOwn = ({ step }: KeyToTry) => step === 'named' || step === 'stand_in'
-  const others = usable.filter((one) => !isOwn(one))
+  const isNamedOrStandIn = ({ step }: KeyToTry) => step === 'named' || step === 'stand_in'
+  const others = usable.filter((one) => !isNamedOrStandIn(one))
   const ofPoll = mayBeLost ? others : othersOfPoll(others, pollNumber)
-  return [...usable.filter(isOwn), ...ofPoll].toSorted(
+  return [...usable.filter(isNamedOrStandIn), ...ofPoll].toSorted(
     (one, other) => steps.indexOf(one.step) - steps.indexOf(other.step),
   )
 }

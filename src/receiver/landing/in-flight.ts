@@ -38,7 +38,7 @@ export type DeliveryInFlight = LatestClaim & {
 type LatestClaim = {
   claimed: Claimed
   report: ReportToLand
-  /** When the claim was made or last renewed. */
+  /** When the claim was made, or its renewal last tried. */
   claimedAtMs: number
 }
 

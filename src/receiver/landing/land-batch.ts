@@ -9,7 +9,7 @@ import { returnRaced, type BatchDeps } from './returning.ts'
 /** `unlanded`: the deliveries that a failed statement has not landed. */
 export type Failed = {
   unlanded: DeliveryInFlight[]
-  isAnyLanded: boolean
+  isAnyAnswered: boolean
   error: unknown
   waitMs: number
   startedMs: number
@@ -41,7 +41,7 @@ export async function landBatch(
     recordOutcome(deps, one, outcome, startedMs)
   }
   if (raced.length > 0) await returnRaced(deps, raced)
-  return failure && { unlanded, isAnyLanded: unlanded.length < batch.length, ...failure, waitMs, startedMs }
+  return failure && { unlanded, isAnyAnswered: unlanded.length < batch.length, ...failure, waitMs, startedMs }
 }
 
 /** Writes the outcome of a landing to the log, the metrics and the traces. */

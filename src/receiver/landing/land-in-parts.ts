@@ -19,11 +19,11 @@ type Part = { deliveries: readonly DeliveryInFlight[]; waitMs: number }
 /**
  * Lands the deliveries of a failed statement in parts. If Postgres refuses a row, the batch is halved until that row is
  * alone; it is put off then, and the fifth time parked. Deliveries whose requests another transaction locks are
- * returned. Throws if Postgres itself failed, or if it refused `maxRefusals` parts and landed none. batches.ts then returns
- * the deliveries in mode LANDING to the inbox.
+ * returned. Throws if Postgres itself failed, or if it refused `maxRefusals` parts and no delivery had an outcome.
+ * batches.ts then returns the deliveries in mode LANDING to the inbox.
  */
 export async function landInParts(deps: BatchDeps, first: Failed): Promise<void> {
-  let { isAnyLanded } = first
+  let { isAnyAnswered } = first
   let refusals = 1
   const parts = await partsOf(deps, first)
   for (let part = parts.pop(); part !== undefined; part = parts.pop()) {
@@ -31,10 +31,10 @@ export async function landInParts(deps: BatchDeps, first: Failed): Promise<void>
     // A batch whose deadline has passed has released its deliveries, and another process may land them.
     if (deliveries[0]?.mode !== 'LANDING') return
     const failed = await landBatch(deps, deliveries, waitMs)
-    isAnyLanded ||= !failed || failed.isAnyLanded
+    isAnyAnswered ||= !failed || failed.isAnyAnswered
     if (!failed) continue
     if (faultOf(failed.error) === 'row') refusals += 1
-    if (!isAnyLanded && refusals > maxRefusals) throw failed.error
+    if (!isAnyAnswered && refusals > maxRefusals) throw failed.error
     parts.push(...(await partsOf(deps, failed)))
   }
 }

@@ -18,12 +18,12 @@ import { wholeStatement } from './whole-sql.ts'
 
 type Answer = { request_id: string; outcome: LandingOutcome }
 /**
- * `outcomes`: by request. With a `failure`, the reports with an outcome are committed. The others may be, if the answer
- * of Postgres was lost: landing them again has no effect.
+ * `outcomes`: by request. With a `failure`, the reports with an outcome other than `raced` are committed. Those without
+ * one may be, if the answer of Postgres was lost: landing them again has no effect.
  */
 type Landed = { outcomes: Map<string, LandingOutcome>; failure?: { error: unknown } }
 
-/** Another transaction may change a row after it was judged. It is judged again then, up to this many times in all. */
+/** Another transaction may change a row after it was judged. The report is retried then, this many times in all. */
 export const maxTries = 5
 
 /**

@@ -34,7 +34,10 @@ export type ShownResult = {
   has_same_output: boolean
 }
 
-/** Returns the reports with their final rulings. The version of the row guards those too. */
+/**
+ * Returns the reports with their final rulings. The version of an unconfirmed row guards those too, since a landing that
+ * flags gives it a new one. Nothing guards the count of parked deliveries: two replicas may park one too many.
+ */
 export async function refineRulings(db: Database, judged: readonly JudgedReport[]): Promise<JudgedReport[]> {
   const deliveries = await mismatchedDeliveries(db, judged)
   const results = await shownResults(db, judged)

@@ -91,8 +91,7 @@ type Known = {
 /** Judges a report by the row of its request, which is undefined if there is none. */
 export function verdictOn(report: ReportToLand, row: RequestRow | undefined, keys: Keys): Verdict {
   const known = row ? knownOf(row, keys) : { ofRequest: undefined, ofResult: undefined, ofKey: undefined }
-  const ruling = row ? rulingOn(report, row, known) : 'landed'
-  return { ruling, ...rowToWrite(report, row, known) }
+  return { ruling: rulingOn(report, row, known), ...rowToWrite(report, row, known) }
 }
 
 /**
@@ -112,7 +111,9 @@ function knownOf(row: RequestRow, keys: Keys): Known {
 }
 
 /** The first rule that applies decides. */
-function rulingOn(report: ReportToLand, row: RequestRow, known: Known): RulingByRow {
+function rulingOn(report: ReportToLand, row: RequestRow | undefined, known: Known): RulingByRow {
+  // The report makes the row.
+  if (row === undefined) return 'landed'
   // A source speaks only for its own requests.
   if (row.source_name !== report.source_name) return 'source_mismatch'
   if (report.via !== 'poll' && !maySpeak(report, row, known)) return 'key_mismatch'
