@@ -57,7 +57,7 @@ export function createReferenceFetcher({
     try {
       const spooled =
         place.kind === 'own'
-          ? await spool(createReadStream(place.file), { to, reference })
+          ? await spool(contentOf(place.file), { to, reference })
           : await spool(await open(reference, AbortSignal.any([signal, deadline])), { to, reference, allowance })
       return { ...described, path: to, ...spooled }
     } catch (error) {
@@ -84,6 +84,14 @@ export function createReferenceFetcher({
     throw unusable(reference, `could not be fetched: the answer was ${statusCode}`)
   }
   return { fetch, close: getter.close }
+}
+
+/**
+ * Opens the file only when it is read. A stream that is made before would throw its error into the process, if the file
+ * is missing and nothing reads the stream yet.
+ */
+async function* contentOf(file: string): AsyncGenerator<Buffer> {
+  yield* createReadStream(file)
 }
 
 /** The reference is refused. The message is for the client. */

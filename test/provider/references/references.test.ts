@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { Reference } from '../../../src/provider/engines/engine.ts'
 import { messages } from '../../../src/provider/messages/messages.ts'
 import { createReferences } from '../../../src/provider/references/references.ts'
@@ -121,6 +121,19 @@ describe('the references of a job', () => {
       async ([one]) => fs.readFile(one?.path ?? ''),
     )
     expect(given).toEqual(picture)
+    await expect(gather({ image_url: 'http://127.0.0.1:4000/media/done/other.png' }, pass)).rejects.toThrow(
+      'is not on the media host',
+    )
+  })
+
+  it('of our own media host may be missing while the disk is slow, without an error outside of the job', async () => {
+    const { gather } = await referencesFrom(() => expect.fail('something was fetched'))
+    const { open } = fs
+    const slow = vi.spyOn(fs, 'open').mockImplementation(async (...given) => {
+      await delay(50)
+      return open(...given)
+    })
+    onTestFinished(() => slow.mockRestore())
     await expect(gather({ image_url: 'http://127.0.0.1:4000/media/done/other.png' }, pass)).rejects.toThrow(
       'is not on the media host',
     )
