@@ -25,7 +25,7 @@ type OutcomeEffects = {
   feed: boolean
 }
 
-/** What each outcome changes. flags-sql.ts adds the flags, and single replays end the parking (`unparks`). */
+/** The effects of each outcome. Flags come on top (flags-sql.ts). A single replay also ends the parking (`unparks`). */
 const landingEffects: Record<LandingOutcome, OutcomeEffects> = {
   // An extra poll follows if a delivery of the request is parked for its key: afterLanding() of poll-schedule.ts.
   landed: { row: 'written', extraPoll: false, delivery: 'ended', feed: true },
@@ -47,7 +47,7 @@ export function outcomesThat(has: (effects: OutcomeEffects) => boolean): SQL {
 /** The rulings that write the row of the request. */
 export const writing = outcomesThat(({ row }) => row === 'written')
 
-/** What the whole statement needs to know to change deliveries, if the row of the request is still the judged one. */
+/** The facts by which the whole statement changes deliveries, if the row of the request is still the judged one. */
 export type Effects = {
   /** The end that stands after the landing, or null; and whether the provider has confirmed it. */
   standing_status: string | null

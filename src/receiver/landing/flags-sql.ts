@@ -21,7 +21,7 @@ import { deleting } from './parts-sql.ts'
  * Plans (parts-sql.ts): fenced, ordered range.
  */
 
-/** What a rule changes in a delivery that it finds. A member that is not given changes nothing. */
+/** The changes by one rule in a delivery that it finds. A member that is missing changes nothing. */
 type FlagChange = {
   delivery: SQL
   /** A flag, or null. */
