@@ -13,8 +13,8 @@ import { failDelivery, returnPauseMs, writeOrExpire } from './returning.ts'
 
 /**
  * Claims due deliveries, and adds those that carry a report. The others are ended here: unreadable ones are parked, and
- * hints are applied. What cannot be handled now is returned. `isLeaseHalfOver`: claims made now must be renewed or
- * returned.
+ * hints are applied. What cannot be handled now is returned, like the rest once `isLeaseHalfOver` is true of this
+ * round's claims.
  */
 export async function claimInto(
   deps: LandingDeps,
