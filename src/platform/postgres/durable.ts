@@ -15,3 +15,6 @@ export const durable = sql`durable as materialized (
  * the message also waits for them.
  */
 export const forcedWrite = sql`pg_logical_emit_message(true, 'mediadock', '')`
+
+/** SQL condition, always true: the commit of the statement does not wait for the disk. A crash may lose what it wrote. */
+export const notDurable = sql`set_config('synchronous_commit', 'off', true) = 'off'`

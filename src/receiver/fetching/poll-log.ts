@@ -1,6 +1,7 @@
 import type { Counter } from 'prom-client'
 import { createShares } from '../../platform/fair-share.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
+import { notDurable } from '../../platform/postgres/durable.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 
@@ -34,7 +35,7 @@ async function write(db: Database, polls: readonly PollRecord[]): Promise<void> 
     select * from unnest(
       ${column((p) => p.requestId)}::uuid[], ${column((p) => p.polledAt.toISOString())}::text[]::timestamptz[],
       ${column((p) => p.keyName)}::text[], ${column((p) => p.outcome)}::text[], ${column(detailOf)}::text[])
-    where set_config('synchronous_commit', 'off', true) = 'off'
+    where ${notDurable}
     on conflict do nothing`)
 }
 

@@ -6,6 +6,7 @@ import { createTokens } from '../../platform/line-budget.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { notDurable } from '../../platform/postgres/durable.ts'
 import { retryConflicts } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
@@ -183,7 +184,7 @@ async function write(db: Database, rows: readonly LogRow[]): Promise<void> {
       select row.*, item ->> 'sender' as sender
       from jsonb_array_elements(${JSON.stringify(items)}::jsonb) as item,
         jsonb_populate_record(null::mediadock.arrivals, item) as row
-      where set_config('synchronous_commit', 'off', true) = 'off'
+      where ${notDurable}
     ),
     used as (${notingKeyUses(sql`
       select key_name, arrived_at as at, 1 + folded as matches from arrived where key_name is not null`)}),

@@ -4,6 +4,7 @@ import { createShares, type Amount } from '../../platform/fair-share.ts'
 import { senderOf } from '../../platform/http/sender.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
+import { notDurable } from '../../platform/postgres/durable.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
@@ -126,7 +127,7 @@ async function insert(db: Database, batch: readonly Row[]): Promise<void> {
     from jsonb_to_recordset(${items}::jsonb) as r (
       arrived_at timestamptz, reason text, webhook_id text, request_id uuid, sender text, headers text, start int,
       length int), bodies
-    where set_config('synchronous_commit', 'off', true) = 'off'`)
+    where ${notDurable}`)
 }
 
 /** Other replicas write too, so the table is measured again after this time. */

@@ -1,5 +1,6 @@
 import { atMost } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { notDurable } from '../../platform/postgres/durable.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import { leaseOf } from '../../platform/postgres/lease.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
@@ -88,7 +89,7 @@ export async function claimDeliveries(
     from claimed join weighed using (delivery_id)
     -- A place whose delivery retention has deleted has no body (pruned by retention.ts). A lost claim is made again after
     -- its lease, so the commit need not wait for the disk.
-    where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`,
+    where body is not null and ${notDurable}`,
   )
   return rows.map((row) => ({
     deliveryId: row.delivery_id,
@@ -135,7 +136,7 @@ export async function returnClaims(
       trouble = coalesce(${trouble?.slice(0, maxTroubleLength) ?? null}, i.trouble)
     from free
     where i.delivery_id = any(array[free.delivery_id])
-      and set_config('synchronous_commit', 'off', true) = 'off'`)
+      and ${notDurable}`)
 }
 
 type Failed = { claimed: InboxClaim & Pick<Claimed, 'failures'>; detail: string; now: SQL }
