@@ -6,7 +6,7 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { DeliveryInFlight, LaneName, Taken } from './in-flight.ts'
 import { landBatch } from './land-batch.ts'
 import { landInParts } from './land-in-parts.ts'
-import { deadlineMs, returnFailed, returnFlood, type BatchDeps } from './returning.ts'
+import { landingDeadlineMs, returnFailed, returnOrExpire, type BatchDeps } from './returning.ts'
 
 export type BatchesDeps = BatchDeps & {
   /** Pauses after work of this duration, if acknowledging needs the machine. */
@@ -69,7 +69,7 @@ export function createBatches(deps: BatchesDeps): Batches {
     const startedMs = performance.now()
     lane.writing += 1
     try {
-      const [isLanded] = await Promise.all([landOrReturn(lane, batch), flood.length > 0 && returnFlood(deps, flood)])
+      const [isLanded] = await Promise.all([landOrReturn(lane, batch), spread(flood)])
       if (isLanded) await deps.giveWay(performance.now() - startedMs, signal)
       else await delay(jitteredPauseMs(lane.failures, failurePause, Math.random), undefined, { signal }).catch(() => {})
     } finally {
@@ -78,12 +78,19 @@ export function createBatches(deps: BatchesDeps): Batches {
     }
   }
 
+  /** Returns deliveries of one request to the inbox, with later times. */
+  const spread = async (flood: Taken['flood']): Promise<void> => {
+    if (flood.length === 0) return
+    logger.info({ deliveries: flood.length }, 'spreading many deliveries of one request over later seconds')
+    await returnOrExpire(deps, flood)
+  }
+
   /** Returns false if the batch failed as a whole. What it has not written is returned to the inbox then. */
   const landOrReturn = async (lane: Lane, batch: readonly DeliveryInFlight[]): Promise<boolean> => {
     if (batch.length === 0) return true
     try {
       const landed = landBatch(deps, batch).then((failed) => failed && landInParts(deps, failed))
-      await withDeadline(landed, deadlineMs, 'landing a batch')
+      await withDeadline(landed, landingDeadlineMs, 'landing a batch')
     } catch (error) {
       lane.failures += 1
       // A batch that is too much for Postgres as a whole may land in parts.

@@ -52,8 +52,7 @@ export type LaneName = 'fresh' | 'again'
 export type Returned = { one: DeliveryInFlight; pauseMs: number }
 
 /**
- * A batch to write, and deliveries to return because too many of their request wait. They are READY until the caller
- * releases them, which it must do before it takes another batch.
+ * A batch to write, and deliveries to return because too many of their request wait. These are released.
  */
 export type Taken = { batch: DeliveryInFlight[]; flood: Returned[] }
 
@@ -144,6 +143,7 @@ export function createInFlight({
         const place = places.get(requestId) ?? 0
         places.set(requestId, place + 1)
         if (place >= maxOfRequest) {
+          release(one)
           flood.push({ one, pauseMs: Math.min(Math.floor(place / maxOfRequest), 300) * 1000 })
         } else if (place === 0 && batch.length < maxRows && bytes < maxBatchBytes && !inOtherBatch.has(requestId)) {
           bytes += estimateBytes(one.report)

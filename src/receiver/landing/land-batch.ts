@@ -1,10 +1,10 @@
 import { shortLockWaitMs } from '../../platform/postgres/lock-wait.ts'
 import { loggedTraceId } from '../domain/trace.ts'
 import type { LandingOutcome } from './effects.ts'
-import type { DeliveryInFlight } from './in-flight.ts'
+import type { DeliveryInFlight, Returned } from './in-flight.ts'
 import { landReports } from './land-reports.ts'
 import type { LandingDeps } from './landing-deps.ts'
-import { returnRaced, type BatchDeps } from './returning.ts'
+import { returnOrExpire, type BatchDeps } from './returning.ts'
 
 /** `unlanded`: the deliveries that a failed statement has not landed. */
 export type Failed = {
@@ -29,18 +29,19 @@ export async function landBatch(
   const reports = batch.map(({ report }) => report)
   const { outcomes, failure } = await landReports(deps.db, reports, at)
   const unlanded: DeliveryInFlight[] = []
-  const raced: DeliveryInFlight[] = []
+  const raced: Returned[] = []
   for (const one of batch) {
     const outcome = outcomes.get(one.report.request_id)
     if (outcome === undefined) {
       unlanded.push(one)
       continue
     }
-    if (outcome === 'raced') raced.push(one)
+    // Other transactions changed its row at each try. It is due at once.
+    if (outcome === 'raced') raced.push({ one, pauseMs: 0 })
     else deps.inFlight.release(one)
     recordOutcome(deps, one, outcome, startedMs)
   }
-  if (raced.length > 0) await returnRaced(deps, raced)
+  if (raced.length > 0) await returnOrExpire(deps, raced)
   return failure && { unlanded, isAnyAnswered: unlanded.length < batch.length, ...failure, waitMs, startedMs }
 }
 

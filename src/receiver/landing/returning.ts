@@ -17,7 +17,7 @@ export type BatchDeps = LandingDeps & {
 }
 
 /** Far beyond any landing. A statement that is lost with its connection must not block a lane forever. */
-export const deadlineMs = 30_000
+export const landingDeadlineMs = 30_000
 
 /**
  * Returns the pause of a delivery that is returned without a failure of its own: 1 s, 4 s, then 15 s, each less up to
@@ -40,27 +40,13 @@ export async function returnToInbox(
 }
 
 /** Returns deliveries to the inbox. If that fails or takes too long, their leases expire. */
-async function returnOrExpire(deps: BatchDeps, returned: readonly Returned[], trouble?: string): Promise<void> {
-  await withDeadline(returnToInbox(deps, returned, trouble), deadlineMs, 'returning deliveries').catch(
+export async function returnOrExpire(deps: BatchDeps, returned: readonly Returned[], trouble?: string): Promise<void> {
+  await withDeadline(returnToInbox(deps, returned, trouble), landingDeadlineMs, 'returning deliveries').catch(
     (error: unknown) =>
       deps.logger.warn(
         { err: error, deliveries: returned.length },
         'claimed deliveries could not be returned to the inbox, their leases will expire',
       ),
-  )
-}
-
-/** Returns deliveries of one request to the inbox, with later times. */
-export async function returnFlood(deps: BatchDeps, flood: readonly Returned[]): Promise<void> {
-  deps.logger.info({ deliveries: flood.length }, 'spreading many deliveries of one request over later seconds')
-  await returnOrExpire(deps, flood)
-}
-
-/** Returns deliveries to the inbox whose rows other transactions changed at each try. They are due at once. */
-export async function returnRaced(deps: BatchDeps, raced: readonly DeliveryInFlight[]): Promise<void> {
-  await returnOrExpire(
-    deps,
-    raced.map((one) => ({ one, pauseMs: 0 })),
   )
 }
 
