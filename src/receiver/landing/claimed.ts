@@ -18,7 +18,7 @@ export type Claimed = Pick<Delivery, 'webhookId' | 'sourceName' | 'keyName' | 'e
 }
 
 /** Returns the first claim of a delivery that is about to be stored with it. */
-export function claimedOnce(delivery: Delivery): Claimed {
+export function firstClaimOf(delivery: Delivery): Claimed {
   const { id, webhookId, sourceName, keyName, environment, receivedAt, headers } = delivery
   const claim = { deliveryId: id, claims: 1, failures: 0 }
   return { ...claim, webhookId, sourceName, keyName, environment, receivedAt, traceparent: headers['traceparent'] }

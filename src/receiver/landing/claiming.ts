@@ -16,7 +16,7 @@ import { failDelivery, returnPauseMs, writeOrExpire } from './returning.ts'
  * hints are applied. What cannot be handled now is returned, like the rest once `isLeaseHalfOver` is true of this
  * round's claims.
  */
-export async function claimInto(
+export async function claimRound(
   deps: LandingDeps,
   room: Amount,
   { add, isLeaseHalfOver }: { add: (row: ClaimedWithBody, report: Report) => void; isLeaseHalfOver: () => boolean },

@@ -3,8 +3,8 @@ import { sourceOf, type Keys } from '../domain/keys.ts'
 import type { Report } from '../domain/report.ts'
 import { pathIn } from '../domain/webhook-path.ts'
 import { createBatches, type BatchesDeps } from './batches.ts'
-import { claimedOnce } from './claimed.ts'
-import { claimInto } from './claiming.ts'
+import { firstClaimOf } from './claimed.ts'
+import { claimRound } from './claiming.ts'
 import { createInFlight } from './in-flight.ts'
 import { inboxLeaseSeconds, renew, type ClaimedWithBody } from './inbox.ts'
 import type { LandingDeps } from './landing-deps.ts'
@@ -41,7 +41,7 @@ export function createHandOver(deps: HandOverDeps) {
       const { parsed, body } = delivery
       if (signal.aborted || !isPrepared() || parsed.kind !== 'report') return undefined
       if (!isLandedFromMemory(keys(), delivery) || !inFlight.mayReserve(delivery)) return undefined
-      const claimed = claimedOnce(delivery)
+      const claimed = firstClaimOf(delivery)
       const report = deliveredReport(claimed, parsed.report, deps.mediaHosts)
       const one = inFlight.reserve({ claimed, report, bodyBytes: body.length, claimedAtMs: nowMs() })
       return {
@@ -63,7 +63,7 @@ export function createHandOver(deps: HandOverDeps) {
       const room = signal.aborted ? undefined : inFlight.roomToClaim()
       if (!room) return { more: false }
       const claimedAtMs = nowMs()
-      return claimInto(deps, room, {
+      return claimRound(deps, room, {
         add: (row, report) => addClaimed(row, report, claimedAtMs),
         isLeaseHalfOver: () => isHalfOver(claimedAtMs, nowMs()),
       })
