@@ -220,8 +220,8 @@ function openLanding(shared: Shared, { resting }: ReturnType<typeof openPolls>) 
     onProcessed: ({ report, outcome, receivedAt }) => {
       if (outcome !== 'landed') return
       wake('feed')
-      const { status, via, source_name, key_name, media_complete } = report
-      if (!media_complete) wakePoller(key_name)
+      const { status, via, source_name, reporting_key, media_complete } = report
+      if (!media_complete) wakePoller(reporting_key)
       metrics.landed.inc({ status, source: via === 'poll' ? 'reconciler' : 'webhook', ...sourceLabel(source_name) })
       if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
     },

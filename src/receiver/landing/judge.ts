@@ -8,9 +8,9 @@ import { verdictOn, type RequestRow, type Ruling, type Verdict } from './rules.t
 
 /**
  * A report with its verdict: a row of `judged` in the landing statements, which write it if the row of the request still
- * has this version. `key_name` and `cost` are those of the verdict. `was_…`: the row that was judged.
+ * has this version. `cost` is that of the verdict. `was_…`: the row that was judged.
  */
-export type JudgedReport = Omit<ReportToLand, 'key_name' | 'cost'> &
+export type JudgedReport = Omit<ReportToLand, 'cost'> &
   Omit<Verdict, 'ruling'> & {
     ruling: Ruling
     /** The version (xmin) of the row that was judged. Null if there was no row. */
@@ -60,7 +60,7 @@ async function readRows(
     db,
     sql`
     select request_id, xmin::text as version, source_name, status, landed_at is not null as has_landed,
-      media_complete, confirmed_at is not null as is_confirmed, key_name, key_source, sandbox, signed_sandbox, source, cost,
+      media_complete, confirmed_at is not null as is_confirmed, key_name, key_source, sandbox, signed_sandbox, source as ended_by, cost,
       next_poll_at, coalesce(next_poll_at <= ${now}, false) as is_poll_due
     from mediadock.requests r where request_id = any(${requestIds}::uuid[])`,
   )

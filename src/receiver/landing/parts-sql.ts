@@ -7,7 +7,7 @@ import { outcomesThat, writing, type Effects } from './effects.ts'
 import type { JudgedReport } from './judge.ts'
 
 /*
- * The parts that both landing statements have. shortStatement() (short-sql.ts) and wholeStatement() (whole-sql.ts) list
+ * The parts that both landing statements have. ordinaryStatement() (ordinary-sql.ts) and generalStatement() (general-sql.ts) list
  * their parts in order, each under the name of its constant. A part reads only parts above it; Postgres promises no
  * other order. All parts read the tables as they were before the statement. Only a row that is locked, updated or
  * deleted is checked in its newest version:
@@ -37,9 +37,9 @@ import type { JudgedReport } from './judge.ts'
  *   counted once    everyNotification reads `notified` apart. In a join it might be read once for each row
  */
 
-type Judged = Omit<JudgedReport, 'was_status' | 'was_complete' | 'was_confirmed'> & Effects
+type Judged = Omit<JudgedReport, 'reporting_key' | 'was_status' | 'was_complete' | 'was_confirmed'> & Effects
 
-/** The columns of `judged`, with their types in Postgres. The short statement leaves those of Effects null. */
+/** The columns of `judged`, with their types in Postgres. The ordinary statement leaves those of Effects null. */
 const judgedColumns: Record<keyof Judged, string> = {
   // The report and its origin.
   request_id: 'uuid',
@@ -71,7 +71,7 @@ const judgedColumns: Record<keyof Judged, string> = {
   key_source: 'text',
   request_environment: 'text',
   result_environment: 'text',
-  source: 'text',
+  ended_by: 'text',
   cost: 'numeric',
   is_polled_now: 'boolean',
   next_poll_at: 'timestamptz',
@@ -95,7 +95,7 @@ export const judged = (reports: readonly JudgedReport[], where: SQL = sql`true`)
       where ${where} limit ${atMost(reports.length)}`
 
 const writtenColumns = sql`request_id, source_name, external_id, status, model, output, media_complete, error_code,
-        error_message, created_at, completed_at, cost, source, key_name, key_source`
+        error_message, created_at, completed_at, cost, key_name, key_source`
 
 /**
  * Writes the rows of requests. A row that appeared or changed since it was judged is left alone, so it is missing here.
@@ -103,9 +103,9 @@ const writtenColumns = sql`request_id, source_name, external_id, status, model, 
  * `media`, the metadata, and what no landing changes for readers.
  */
 export const written = (now: SQL, from: SQL = sql`judged`) => sql`
-      insert into mediadock.requests as r (${writtenColumns}, sandbox, signed_sandbox, confirmed_at, next_poll_at,
+      insert into mediadock.requests as r (${writtenColumns}, source, sandbox, signed_sandbox, confirmed_at, next_poll_at,
         tracked_at, landed_at)
-      select ${writtenColumns}, request_environment = 'sandbox', result_environment = 'sandbox',
+      select ${writtenColumns}, ended_by, request_environment = 'sandbox', result_environment = 'sandbox',
         case when via = 'poll' then ${now} end,
         case when is_polled_now then ${now} else next_poll_at end, ${now}, ${now}
       from ${from} where ruling in (${writing}) order by request_id

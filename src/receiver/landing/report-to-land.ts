@@ -17,7 +17,8 @@ export type Origin = {
   via: Via
   /** The source whose report it is: see storedName(). */
   source_name: string | null
-  key_name: string
+  /** The key that signed the webhook, or that the poll called with. */
+  reporting_key: string
   environment: Environment | undefined
   /** The delivery that carried it. It leaves the inbox, after a claim only if that is still held. */
   delivery_id?: string
@@ -63,7 +64,7 @@ export function deliveredReport(
   const origin = {
     via: claims === undefined ? 'replay' : 'delivery',
     source_name: sourceName,
-    key_name: keyName,
+    reporting_key: keyName,
     environment,
     delivery_id: deliveryId,
     claims,

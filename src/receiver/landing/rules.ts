@@ -25,7 +25,8 @@ export type RequestRow = {
   request_environment: Environment | undefined
   /** The environment of the key that signed or fetched the result, or of the request if that key's is unknown. */
   result_environment: Environment | undefined
-  source: 'webhook' | 'reconciler' | null
+  /** The column `source`. */
+  ended_by: 'webhook' | 'reconciler' | null
   cost: string | null
   next_poll_at: string | null
   /** The next poll is due, or under way. */
@@ -71,7 +72,7 @@ export type Verdict = {
   key_source: RequestRow['key_source']
   request_environment: Environment | undefined
   result_environment: Environment | undefined
-  source: RequestRow['source']
+  ended_by: RequestRow['ended_by']
   cost: number | string | undefined
   /** The request is polled at once. Otherwise its next poll is `next_poll_at`, or there is none. */
   is_polled_now: boolean
@@ -134,7 +135,7 @@ function maySpeak(report: ReportToLand, row: RequestRow, { ofRequest, ofResult, 
   // A key of unknown environment cannot prove that it may speak. For a confirmed request that does no harm: the webhook
   // can only repeat or contradict its end. Otherwise it must be the key that the request was tracked with.
   if (row.is_confirmed) return true
-  const isOwnKey = row.key_name === null || row.key_name === report.key_name
+  const isOwnKey = row.key_name === null || row.key_name === report.reporting_key
   return isOwnKey && ofKey === undefined
 }
 
@@ -148,11 +149,11 @@ function rowToWrite(report: ReportToLand, row: RequestRow | undefined, known: Kn
   const environment = report.environment ?? known.ofRequest
   return {
     changes_environment: changesEnvironment,
-    key_name: replacesKey ? report.key_name : row.key_name,
+    key_name: replacesKey ? report.reporting_key : row.key_name,
     key_source: replacesKey ? 'landed' : row.key_source,
     request_environment: isPoll ? environment : row?.request_environment,
     result_environment: environment,
-    source: isNewEnd ? (isPoll ? 'reconciler' : 'webhook') : row.source,
+    ended_by: isNewEnd ? (isPoll ? 'reconciler' : 'webhook') : row.ended_by,
     cost: report.cost ?? (changesEnvironment ? undefined : (row?.cost ?? undefined)),
     is_polled_now: !report.media_complete || (!isPoll && (changesEnvironment || needsConfirmation(report, row, known))),
     // A hint made the row. Its poll may be under way, and may end without an answer, so the poll stays.
@@ -168,7 +169,10 @@ function needsConfirmation(report: ReportToLand, row: RequestRow | undefined, kn
   if (row?.is_poll_due) return true
   // Another key signed than the one that tracking named.
   return (
-    row !== undefined && row.key_source !== 'landed' && known.ofKey !== undefined && row.key_name !== report.key_name
+    row !== undefined &&
+    row.key_source !== 'landed' &&
+    known.ofKey !== undefined &&
+    row.key_name !== report.reporting_key
   )
 }
 

@@ -140,7 +140,7 @@ async function landWithRetries(deps: PollingDeps, claimed: ClaimedPoll, found: F
 
 async function land(deps: PollingDeps, claimed: ClaimedPoll, found: Found): Promise<LandingOutcome> {
   const { keyName, environment } = found
-  const origin = { via: 'poll', source_name: claimed.source_name, key_name: keyName, environment } as const
+  const origin = { via: 'poll', source_name: claimed.source_name, reporting_key: keyName, environment } as const
   const report = reportToLand(found.report, origin, deps.mediaHosts)
   const outcome = await landOne(deps.db, report, { now: deps.time(), keys: deps.keys })
   // A landing that writes the request ends its poll too. These two do not write it. After `raced`, the lease ends.

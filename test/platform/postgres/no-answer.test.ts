@@ -49,7 +49,7 @@ const running: requests.ClaimedRequest = {
 const origin = {
   via: 'poll' as const,
   source_name: null,
-  key_name: 'live',
+  reporting_key: 'live',
   environment: 'live' as const,
 }
 const landing = reportToLand(reportOf({ request_id: id, status: 'CANCELED' }), origin, undefined)

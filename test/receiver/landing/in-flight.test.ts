@@ -10,7 +10,7 @@ const claimOf = (requestId: string, claims = 1) => {
     claimed: { ...signed, deliveryId, claims, failures: 0, webhookId: deliveryId, receivedAt: undefined },
     report: reportToLand(
       { jobId: requestId, status: 'CANCELED', media: [], mediaComplete: true },
-      { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' },
+      { via: 'delivery', source_name: null, reporting_key: 'live', environment: 'live' },
       undefined,
     ),
     bodyBytes: 100,

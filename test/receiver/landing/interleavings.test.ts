@@ -119,7 +119,7 @@ async function webhook({
   const origin = {
     via: result === undefined ? ('delivery' as const) : ('poll' as const),
     source_name: null,
-    key_name: keyName,
+    reporting_key: keyName,
     environment,
     delivery_id: id,
     claims: 0,
@@ -709,6 +709,6 @@ it('a landing with an ended claim has its effect but does not settle: the next c
 })
 
 function resultLanding(requestId: string): ReportToLand {
-  const origin = { via: 'poll', source_name: null, key_name: 'live', environment: 'live' } as const
+  const origin = { via: 'poll', source_name: null, reporting_key: 'live', environment: 'live' } as const
   return reportToLand(reportOf({ request_id: requestId, status: 'CANCELED' }), origin, undefined)
 }

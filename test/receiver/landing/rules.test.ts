@@ -23,7 +23,7 @@ function report(signer: Signer, given: Partial<ReportToLand> = {}): ReportToLand
   return {
     via: 'delivery',
     source_name: null,
-    key_name: signer,
+    reporting_key: signer,
     environment: environmentOf[signer],
     request_id: '6b0f5b5e-0000-4000-8000-000000000000',
     external_id: null,
@@ -57,7 +57,7 @@ const inserted: RequestRow = {
   key_source: null,
   request_environment: undefined,
   result_environment: undefined,
-  source: null,
+  ended_by: null,
   cost: null,
   next_poll_at: null,
   is_poll_due: false,
@@ -76,13 +76,13 @@ const landed = (row: RequestRow, signer: Signer): RequestRow => ({
   key_name: row.key_name ?? signer,
   key_source: row.key_name === null ? 'landed' : row.key_source,
   result_environment: environmentOf[signer],
-  source: 'webhook',
+  ended_by: 'webhook',
   cost: '3',
 })
 const confirmed = (signer: Signer): RequestRow => ({
   ...landed(tracked(signer), signer),
   is_confirmed: true,
-  source: 'reconciler',
+  ended_by: 'reconciler',
 })
 
 describe('the ruling', () => {
@@ -156,7 +156,7 @@ describe('the row to write', () => {
         key_source: 'landed',
         request_environment: undefined,
         result_environment: 'live',
-        source: 'webhook',
+        ended_by: 'webhook',
       },
     ],
     [
@@ -167,7 +167,7 @@ describe('the row to write', () => {
         key_name: 'live',
         request_environment: 'live',
         result_environment: 'live',
-        source: 'reconciler',
+        ended_by: 'reconciler',
         changes_environment: true,
       },
     ],
@@ -187,13 +187,13 @@ describe('the row to write', () => {
       'in the same end keeps who reported it first, and a cost that is not stated',
       report('live', { ...polled, cost: undefined }),
       landed(tracked('live'), 'live'),
-      { source: 'webhook', cost: '3', changes_environment: false },
+      { ended_by: 'webhook', cost: '3', changes_environment: false },
     ],
     [
       'takes no cost of the other environment',
       report('live', { cost: undefined }),
       landed(inserted, 'sandbox'),
-      { source: 'webhook', cost: undefined, changes_environment: true },
+      { ended_by: 'webhook', cost: undefined, changes_environment: true },
     ],
   ])('%s', (_what, one, row, expected) => {
     expect(verdictOn(one, row, keys)).toMatchObject(expected)

@@ -271,7 +271,7 @@ it.each<[string, { from: string[]; to: string[]; cost?: number; outcome: string 
       output: { images: links.map((url) => ({ url })) },
       media: links.map((url, position) => ({ kind: 'image', position, url })),
     }
-    const origin = { source_name: 'engine', key_name: 'engine-key', environment: 'live' } as const
+    const origin = { source_name: 'engine', reporting_key: 'engine-key', environment: 'live' } as const
     const landing = reportToLand(report, { ...origin, via: fetched ? 'poll' : 'delivery' }, undefined)
     return landOne(pool.db, landing, { now: postgresTime(), keys: () => keys })
   }

@@ -100,7 +100,7 @@ describe('the lease of a poll', () => {
     await database.sql`update mediadock.requests set key_source = 'tracked', sandbox = false`
     const [underWay] = await claim(0)
     const report = reportOf({ request_id: requestId, status: 'CANCELED' })
-    const origin = { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' } as const
+    const origin = { via: 'delivery', source_name: null, reporting_key: 'live', environment: 'live' } as const
     await landOne(deps.db, reportToLand(report, origin, undefined), { now: deps.time(), keys: deps.keys })
     await endPoll(deps, underWay!, 'unreachable')
     expect(await claim(1)).toHaveLength(1)
@@ -136,7 +136,7 @@ describe('the lease of a poll', () => {
   const news: Record<string, () => Promise<unknown>> = {
     'a webhook landed': async () => {
       const report = reportOf(imageResult(requestId))
-      const origin = { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' } as const
+      const origin = { via: 'delivery', source_name: null, reporting_key: 'live', environment: 'live' } as const
       const landing = { ...reportToLand(report, origin, undefined), media_complete: false }
       await landOne(deps.db, landing, { now: deps.time(), keys: deps.keys })
     },

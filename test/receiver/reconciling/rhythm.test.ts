@@ -66,7 +66,7 @@ describe.each(usualServers)('the schedule of polls (%s)', (server) => {
       const notification = { request_id: requestId, status: 'OK' as const, payload: { model: 'm', output, cost: 1 } }
       const parsed = parse(notification)
       if (parsed.kind !== 'report') throw new Error('the sample is no notification')
-      const origin = { via: 'delivery', source_name: null, key_name: 'live', environment: 'live' } as const
+      const origin = { via: 'delivery', source_name: null, reporting_key: 'live', environment: 'live' } as const
       const landing = reportToLand(parsed.report, origin, undefined)
       expect(landing.media_complete).toBe(false)
       await landOne(deps.db, landing, {

@@ -69,7 +69,7 @@ function someLandings(incomplete: string[]): ReportToLand[] {
 const origin = {
   via: 'delivery',
   source_name: null,
-  key_name: 'live',
+  reporting_key: 'live',
   environment: 'live',
 } as const
 
@@ -80,7 +80,7 @@ function byWebhook(): ReportToLand {
   const parsed = parseBody(defaultSource, body)
   if (parsed.kind !== 'report') throw new Error('the sample is no notification')
   const landing = reportToLand(parsed.report, { ...origin, ...delivery }, undefined)
-  // By the short statement, and by the whole one.
+  // By the ordinary statement, and by the general one.
   return chance(0.5) ? landing : { ...landing, flags: ['foreign_host'] }
 }
 
