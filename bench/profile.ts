@@ -57,8 +57,8 @@ export async function benchProfile(server: BenchServer, { requests }: { requests
 /** By what stands in them alone; the first that fits. */
 const statements: readonly [words: string, mark: RegExp][] = [
   ['accept: deliveries and their place in the queue', /insert into mediadock\.deliveries/],
-  ['land, the whole statement', /version_left as \(/],
-  ['land, the short statement', /insert into mediadock\.requests as r/],
+  ['land, the general statement', /new_versions as \(/],
+  ['land, the ordinary statement', /insert into mediadock\.requests as r/],
   ['log of arrivals', /insert into mediadock\.arrivals/],
   ['claim from the queue', /update mediadock\.inbox/],
   ['claim what is due to be polled', /update mediadock\.requests/],

@@ -20,7 +20,7 @@ import { openTraces } from './traces/traces.ts'
  *   land        to write a report into its request
  *   landed      of a request: it has an end. Of a landing or a poll: it changed the request for readers
  *   confirmed   the provider's own result has shown that end. Until then, only a webhook has reported it
- *   park        to keep a delivery without landing it, until it is replayed or judged again
+ *   park        to keep a delivery without landing it, until it is replayed, or put back into the inbox
  *   extra poll  a poll outside the schedule of the request: the column `doubt_poll_at`. It takes a trial call, and a key
  *               has only a tenth of its calls for those
  *
@@ -41,7 +41,7 @@ import { openTraces } from './traces/traces.ts'
  *   landing/batches.ts                  writes the batches that in-flight.ts chooses
  *   landing/land-batch.ts               lands a batch, and reports each outcome
  *   landing/land-reports.ts             lands reports: judge.ts reads the rows of their requests, and rules.ts
- *                                       judges them. shortStatement() of short-sql.ts and parts-sql.ts then writes them
+ *                                       judges them. ordinary-sql.ts and parts-sql.ts then write them
  *   feeding/sequencer.ts                gives the change its position in the feed
  *   reconciling/poller.ts               makes polls that are due: due.ts, poll-claims.ts, then polling.ts
  *   fetching/fetcher.ts                 asks with the keys of keys-to-try.ts, within the budget of each: source-call.ts,
@@ -61,7 +61,7 @@ import { openTraces } from './traces/traces.ts'
  *   not simply a report                 landing/claiming.ts: ends a submit, or is a hint (hint.ts)
  *   not the first for its request, or
  *   a result of the provider            landing/refine-rulings.ts reads what else its ruling needs, effects.ts lists what it
- *                                       changes, and whole-sql.ts writes that
+ *                                       changes, and general-sql.ts writes that
  *   refused by Postgres                 landing/land-in-parts.ts halves the batch, puts off, parks after five tries
  *   locked, or with 4 others of its
  *   request that wait before it         landing/returning.ts returns it to the inbox, to land later

@@ -47,7 +47,7 @@ export function outcomesThat(has: (effects: OutcomeEffects) => boolean): SQL {
 /** The rulings that write the row of the request. */
 export const writing = outcomesThat(({ row }) => row === 'written')
 
-/** The facts by which the whole statement changes deliveries, if the row of the request is still the judged one. */
+/** The facts by which the general statement changes deliveries, if the row of the request is still the judged one. */
 export type Effects = {
   /** The end that stands after the landing, or null; and whether the provider has confirmed it. */
   standing_status: string | null

@@ -4,7 +4,7 @@ import { outcomesThat } from './effects.ts'
 import { deleting } from './parts-sql.ts'
 
 /*
- * The end of the whole statement (whole-sql.ts): what a landing changes in deliveries. Each rule below finds deliveries,
+ * The end of the general statement (general-sql.ts): what a landing changes in deliveries. Each rule below finds deliveries,
  * and says what changes in them. `flagged` writes the changes of all rules together.
  *
  *   rule              finds                                             changes

@@ -17,7 +17,7 @@ import {
 } from './parts-sql.ts'
 
 /*
- * The whole statement, which lands every delivery that the short one does not, and the results of the provider.
+ * The general statement, which lands every delivery that the ordinary one does not, and the results of the provider.
  * parts-sql.ts explains the parts that both statements have, and the forms that keep their plans. Parts of this
  * statement alone:
  *
@@ -28,15 +28,15 @@ import {
  *   flag_changes   what a landing changes in deliveries, its own (effects.ts) and others: flags-sql.ts
  *   flagged        writes these changes
  *
- * A landing is `raced`, and is judged again, if the row changed after it was judged. While the version of an unconfirmed
+ * A landing is `raced`, and is tried again, if the row changed after it was judged. While the version of an unconfirmed
  * row stands, the snapshot shows every flag that another landing has set. So a landing that only flags or parks its
  * delivery writes a new version of such a row too. Exceptions are a delivery of another source and a `discarded` one.
  *
  * `landingEffects` of effects.ts lists what each outcome changes.
  */
 
-/** The WITH of the whole statement. A reader of `outcomes` must add `everyNotification`. */
-export const wholeStatement = (reports: readonly JudgedReport[], at: WriteAt): SQL => sql`with
+/** The WITH of the general statement. A reader of `outcomes` must add `everyNotification`. */
+export const generalStatement = (reports: readonly JudgedReport[], at: WriteAt): SQL => sql`with
     lock_wait as materialized (${lockWait(at.waitMs)}),
     judged as (${judged(reports.map((report) => ({ ...report, ...effectsOf(report) })))}),
     locked as (${locked}),

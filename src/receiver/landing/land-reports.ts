@@ -3,17 +3,17 @@ import { NoAnswerError, retryConflicts } from '../../platform/postgres/errors.ts
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { LandingOutcome } from './effects.ts'
+import { generalStatement } from './general-sql.ts'
 import { judge, type JudgedReport, type LandingAt } from './judge.ts'
+import { ordinaryStatement } from './ordinary-sql.ts'
 import { everyNotification } from './parts-sql.ts'
 import { refineRulings } from './refine-rulings.ts'
 import type { ReportToLand } from './report-to-land.ts'
-import { shortStatement } from './short-sql.ts'
-import { wholeStatement } from './whole-sql.ts'
 
 /*
- * Lands reports with two statements. The short one (short-sql.ts) takes a delivery that gives its request the first
- * end, if no other delivery names the request or has the same webhook id. Nearly all are so. The whole one (whole-sql.ts)
- * takes all others. docs/decisions/two-statements.md has the reasons.
+ * Lands reports with two statements. The ordinary one (ordinary-sql.ts) takes a delivery that gives its request the first
+ * end, if no other delivery names the request or has the same webhook id. Nearly all are so. The general one
+ * (general-sql.ts) takes all others. docs/decisions/two-statements.md has the reasons.
  */
 
 type Answer = { request_id: string; outcome: LandingOutcome }
@@ -39,14 +39,8 @@ export async function landReports(db: Database, reports: readonly ReportToLand[]
   try {
     let left = reports
     for (let tries = 1; left.length > 0; tries += 1) {
-      const judged = await judge(db, left, at)
-      const ordinary = judged.filter(mayBeOrdinary)
-      for (const one of await run(db, ordinary, at, shortStatement)) outcomes.set(...one)
-      const others = judged.filter(({ request_id: id }) => !outcomes.has(id))
-      const ofOthers = others.length === 0 ? [] : await run(db, await refineRulings(db, others), at, wholeStatement)
-      for (const [id, outcome] of ofOthers) if (outcome !== 'raced' || tries === maxTries) outcomes.set(id, outcome)
-      // Every report must have an outcome.
-      if (ofOthers.length < others.length) throw new NoAnswerError(`landing ${others.length} results`)
+      for await (const [id, outcome] of tryOnce(db, left, at))
+        if (outcome !== 'raced' || tries === maxTries) outcomes.set(id, outcome)
       left = left.filter(({ request_id: id }) => !outcomes.has(id))
     }
     return { outcomes }
@@ -63,11 +57,25 @@ export async function landOne(db: Database, report: ReportToLand, at: LandingAt)
   return outcome
 }
 
+/** Yields the outcome of each report, as soon as it is committed. */
+async function* tryOnce(db: Database, reports: readonly ReportToLand[], at: LandingAt) {
+  const judged = await judge(db, reports, at)
+  const landed = new Map(await run(db, judged.filter(mayBeOrdinary), at, ordinaryStatement))
+  yield* landed
+  const others = await refineRulings(
+    db,
+    judged.filter(({ request_id: id }) => !landed.has(id)),
+  )
+  const outcomes = await run(db, others, at, generalStatement)
+  yield* outcomes
+  if (outcomes.length < others.length) throw new NoAnswerError(`landing ${others.length} results`)
+}
+
 async function run(
   db: Database,
   judged: readonly JudgedReport[],
   at: LandingAt,
-  ctes: typeof wholeStatement,
+  ctes: typeof generalStatement,
 ): Promise<[string, LandingOutcome][]> {
   if (judged.length === 0) return []
   const statement = sql`${ctes(judged, at)} select request_id, outcome from outcomes where ${everyNotification}`
@@ -75,7 +83,7 @@ async function run(
   return rows.map(({ request_id: id, outcome }) => [id, outcome])
 }
 
-/** Returns false if the whole statement must write it. The short one also leaves what its `isAlone` excludes. */
+/** Returns false if the general statement must write it. The ordinary one also leaves what its `isAlone` excludes. */
 function mayBeOrdinary({ via, flags, ruling, was_landed: wasLanded }: JudgedReport): boolean {
   return via === 'delivery' && flags.length === 0 && ruling === 'landed' && !wasLanded
 }

@@ -7,7 +7,7 @@ import type { JudgedReport } from './judge.ts'
 import type { Ruling } from './rules.ts'
 
 /*
- * The rulings that need more than the row of the request. A mismatch is judged again by its delivery. A result of the
+ * The rulings that need more than the row of the request. That of a mismatch is refined by its delivery. A result of the
  * provider for a request that has landed is compared with the result that readers have.
  */
 

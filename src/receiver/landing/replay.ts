@@ -13,6 +13,7 @@ import * as schema from '../domain/schema.ts'
 import { pathIn } from '../domain/webhook-path.ts'
 import { joinSubmitOf } from './claiming.ts'
 import { landingOutcomes } from './effects.ts'
+import { generalStatement } from './general-sql.ts'
 import { applyHint } from './hint.ts'
 import { judge, type LandingAt } from './judge.ts'
 import { maxTries } from './land-reports.ts'
@@ -20,7 +21,6 @@ import type { LandingDeps } from './landing-deps.ts'
 import { everyNotification } from './parts-sql.ts'
 import { refineRulings } from './refine-rulings.ts'
 import { deliveredReport, type ReportToLand } from './report-to-land.ts'
-import { wholeStatement } from './whole-sql.ts'
 
 const row = z.record(z.string(), z.unknown())
 const changeSchema = z.object({
@@ -121,7 +121,7 @@ export async function landExplained(
 ): Promise<Change> {
   const result = dryRun ? sql`case when ${isTried} then change else mediadock.rolled_back(change) end` : sql`change`
   const statement = sql`
-    ${wholeStatement(await refineRulings(db, await judge(db, [report], at)), at)}
+    ${generalStatement(await refineRulings(db, await judge(db, [report], at)), at)}
     select ${result} as change from (
       select jsonb_build_object(
         'request_id', outcomes.request_id, 'outcome', outcomes.outcome,

@@ -71,7 +71,7 @@ export async function listGiveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
     open as (
       select *, row_number() over (partition by outcome, reason order by last_seen desc) as nth from webhooks w
       -- A scalar subquery, since for "not exists" the planner reads all deliveries. Order and inner limit make it read
-      -- the range of ids: see isAlone of landing/short-sql.ts.
+      -- the range of ids: see isAlone of landing/ordinary-sql.ts.
       where (select 1 from (select ${d.webhook_id} from mediadock.deliveries d
           where ${isInIdRange(sql`${d.id}`, sql`w.webhook_id`)} order by ${d.id} limit 16) as d
         where d.webhook_id = w.webhook_id limit 1) is null

@@ -122,7 +122,7 @@ describe.each(usualServers)("a landing that a service's trigger refuses (%s)", (
     await trigger(`if new.request_id = '${guilty.requestId}' then raise exception 'no'; end if;`)
     const outcomes: string[] = []
     const deps = createTestWorker({ databaseUrl: asRole(), onProcessed: ({ outcome }) => void outcomes.push(outcome) })
-    // Delivered under two ids, it is not ordinary, and needs the whole statement.
+    // Delivered under two ids, it is not ordinary, and needs the general statement.
     await store(deps.db, [...samples.map(({ body }) => body), guilty.body, guilty.body])
     deps.setNow(new Date(Date.now() + 1000))
     expect(await rounds(deps, 1)).toMatchObject([{ claimed: 12, landed: 10, failed: 2 }])
