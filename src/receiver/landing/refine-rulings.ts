@@ -78,7 +78,7 @@ export function mayAgree(report: JudgedReport): boolean {
 /**
  * Returns true if such a result changes nothing for readers, who have the same cost, the same key and environment, by
  * which they filter, and the same output, which has the media. The provider's words for an error, its times and the name
- * of the model are no change for readers.
+ * of the model are no change for readers. A new column of the view must be decided about here and in rules.test.ts.
  */
 export function agrees(report: JudgedReport, shown: ShownResult): boolean {
   return (

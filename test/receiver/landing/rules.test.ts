@@ -1,4 +1,6 @@
+import { getViewSelectedFields } from 'drizzle-orm'
 import { describe, expect, it } from 'vitest'
+import { results } from '../../../src/receiver/domain/results-schema.ts'
 import type { JudgedReport } from '../../../src/receiver/landing/judge.ts'
 import {
   agrees,
@@ -270,6 +272,15 @@ describe('a result of the provider agrees with what readers have', () => {
     ['another environment', { ...shown, sandbox: true }, false],
   ])('%s, in the same end', (_what, of, expected) => {
     expect(agrees(judged(report('live', polled), row), of)).toBe(expected)
+  })
+
+  it('is decided about every column of the view `results`', () => {
+    const compared = ['status', 'media_complete', 'key_name', 'sandbox', 'cost', 'output']
+    const ofProvider = ['model', 'error_code', 'error_message', 'created_at', 'completed_at']
+    const notOfResult = ['request_id', 'source_name', 'external_id', 'metadata', 'idempotency_key', 'landed_at']
+    const notOfEnd = ['source', 'progress', 'queue_position']
+    const columns = Object.keys(getViewSelectedFields(results))
+    expect(columns.toSorted()).toEqual([...compared, ...ofProvider, ...notOfResult, ...notOfEnd].toSorted())
   })
 })
 
