@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { auditChannels } from '../../platform/pages/tables.ts'
-import { and, getTableColumns } from '../../platform/postgres/drizzle.ts'
+import { getTableColumns } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { audit } from '../domain/on-call-schema.ts'
 import { paging, textFilter, times } from './filters.ts'
@@ -35,11 +35,8 @@ export function listAudit(db: Database, query: z.infer<typeof auditListSchema>):
   const columns = { ...getTableColumns(audit), micros: microsOf(order.at) }
   return readPage(db, query, {
     order,
-    select: (tx, place) =>
-      tx
-        .select(columns)
-        .from(audit)
-        .where(and(matches(audit, query), place)),
+    matching: matches(audit, query),
+    select: (tx, where) => tx.select(columns).from(audit).where(where),
     toItem: (entry) => entry,
   })
 }

@@ -59,11 +59,11 @@ export async function listIssues(db: Database, { state, ...query }: IssueQuery, 
     muted: and(isNull(issues.closed_at), isMuted),
     closed: isNotNull(issues.closed_at),
   }
-  const matching = and(state && states[state], matches(issues, query))
   const columns = { ...shown, micros: microsOf(order.at) }
   return readPage(db, query, {
     order,
-    select: (tx, place) => tx.select(columns).from(issues).where(and(matching, place)),
+    matching: and(state && states[state], matches(issues, query)),
+    select: (tx, where) => tx.select(columns).from(issues).where(where),
     toItem: (row) => toIssue(row, now),
   })
 }

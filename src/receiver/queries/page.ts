@@ -113,8 +113,9 @@ type Unordered<R> = { orderBy: (order: SQL) => { limit: (rows: number) => Promis
 
 type List<R, T> = {
   order: Order
-  /** Selects the rows of the times and the cursor in `place`, with `micros`. */
-  select: (tx: Executor, place: SQL | undefined) => Unordered<R>
+  matching: SQL | undefined
+  /** Selects the rows, with `micros`. `where` adds the times and the cursor to `matching`. */
+  select: (tx: Executor, where: SQL | undefined) => Unordered<R>
   toItem: (row: Omit<R, 'micros'>) => T
 }
 
@@ -122,11 +123,11 @@ type List<R, T> = {
 export async function readPage<R extends { micros: string; id: number }, T>(
   db: Database,
   { limit, cursor, ...range }: Paging & Range,
-  { order, select, toItem }: List<R, T>,
+  { order, matching, select, toItem }: List<R, T>,
 ): Promise<Page<T>> {
-  const place = and(within(order.at, range), afterCursor(cursor, order))
+  const where = and(matching, within(order.at, range), afterCursor(cursor, order))
   const rows = await readWithin(db, async (tx) =>
-    select(tx, place).orderBy(newestFirst(order)).limit(limitOf({ limit })),
+    select(tx, where).orderBy(newestFirst(order)).limit(limitOf({ limit })),
   )
   return toPage(rows, { limit }, ({ micros: _micros, ...row }) => toItem(row))
 }

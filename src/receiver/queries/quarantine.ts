@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { and, eq, inArray, sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { eq, inArray, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { quarantine } from '../domain/arrivals-schema.ts'
 import { sourceOf, type Keys } from '../domain/keys.ts'
@@ -36,11 +36,8 @@ export async function listQuarantine(
   const columns = { id, micros: microsOf(order.at), arrived_at, reason, webhook_id, headers, bytes, preview }
   return readPage(db, query, {
     order,
-    select: (tx, place) =>
-      tx
-        .select(columns)
-        .from(quarantine)
-        .where(and(matches(quarantine, query), place)),
+    matching: matches(quarantine, query),
+    select: (tx, where) => tx.select(columns).from(quarantine).where(where),
     toItem: ({ preview, ...row }) => ({
       ...row,
       headers: withoutSignatures(row, keys),
@@ -79,14 +76,9 @@ export type Check = { tried: number; acceptable: number; keyNames: readonly stri
  * afford it with a full quarantine.
  */
 export async function checkQuarantine(db: Database, keys: Keys, reason: string): Promise<Check | undefined> {
-  const { id, arrived_at: at } = quarantine
-  const newest = { which: eq(quarantine.reason, reason), order: newestFirst({ at, id }), rows: 50, bytes: 1024 * 1024 }
-  const rows = await readWithin(db, async (tx) =>
-    tx
-      .select()
-      .from(quarantine)
-      .where(inArray(id, firstThatFit(newest))),
-  )
+  const which = eq(quarantine.reason, reason)
+  const newest = firstThatFit({ which, order: newestFirst(order), rows: 50, bytes: 1024 * 1024 })
+  const rows = await readWithin(db, async (tx) => tx.select().from(quarantine).where(inArray(quarantine.id, newest)))
   if (rows.length === 0) return undefined
   const keyNames = rows.flatMap((row) => admitAgain(row, keys)?.keyName ?? [])
   return { tried: rows.length, acceptable: keyNames.length, keyNames: [...new Set(keyNames)] }

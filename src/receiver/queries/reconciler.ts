@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { and, desc, eq, getTableColumns } from '../../platform/postgres/drizzle.ts'
+import { desc, eq, getTableColumns } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { Keys } from '../domain/keys.ts'
 import { processStarts, reconcileRuns } from '../domain/on-call-schema.ts'
@@ -47,11 +47,8 @@ export function listReconcileRuns(db: Database, query: RunQuery): Promise<Page<R
   const columns = { ...getTableColumns(reconcileRuns), micros: microsOf(order.at) }
   return readPage(db, query, {
     order,
-    select: (tx, place) =>
-      tx
-        .select(columns)
-        .from(reconcileRuns)
-        .where(and(matches(reconcileRuns, query), place)),
+    matching: matches(reconcileRuns, query),
+    select: (tx, where) => tx.select(columns).from(reconcileRuns).where(where),
     toItem: (run) => toRun(run),
   })
 }
