@@ -1,3 +1,4 @@
+import { z } from 'zod'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import { isUsable, type Keys } from '../domain/keys.ts'
@@ -6,32 +7,31 @@ import { pollLease } from '../domain/poll-schedule.ts'
 import { isHeldUp, isOverdue, isScheduledForKey, unknownKeys } from '../reconciling/due.ts'
 import { callBudgets, completionsPerMinute } from './call-budgets.ts'
 
-export type Backlog = {
-  /** Requests that are due for a poll. */
-  due: number
-  /** How long their polls take within the keys' budgets; 0 if nothing is due. */
-  minutes: number
-  /** Results that have landed and are not complete yet. Those that are lost are not polled, and not counted. */
-  incomplete: number
-  /** How many results the keys' budgets can complete per minute, at the submit rate of the last minute. */
-  per_minute: number
-  /**
-   * The earliest time at which all incomplete results can be complete. A result that the provider does not know yet
-   * waits longer. Null if none is incomplete, or while one waits for a key whose calls fail.
-   */
-  complete_by: string | null
-  /** True if more are due, or incomplete, than were counted. */
-  due_capped: boolean
-  incomplete_capped: boolean
-}
+export const backlogSchema = z
+  .object({
+    due: z.int().describe('Requests that are due for a poll, counted up to 10,000 per key.'),
+    minutes: z.int().describe("How long their polls take within the keys' budget; a minimum if due_capped is true."),
+    // Those that are lost are not polled, and not counted.
+    incomplete: z.int().describe('Results that have landed and are not complete yet, counted in the same way.'),
+    // At the submit rate of the last minute.
+    per_minute: z.int().describe('How many results all keys can complete in a minute.'),
+    // Null if none is incomplete, or while one waits for a key whose calls fail.
+    complete_by: z.iso
+      .datetime()
+      .nullable()
+      .describe('The earliest time at which all can be complete; null if unknown.'),
+    due_capped: z.boolean().describe('True if more are due than were counted.'),
+    incomplete_capped: z.boolean().describe('True if more are incomplete than were counted.'),
+  })
+  .meta({ id: 'Backlog' })
 
-type BacklogOptions = { now: Date; stuckAfterSeconds: number; fetchRatePerMinute: number; keys: Keys }
+export type BacklogOptions = { now: Date; stuckAfterSeconds: number; fetchRatePerMinute: number; keys: Keys }
 
 /** Counts what the reconciler still has to poll, and estimates the time. Must run in a transaction (readWithin). */
 export async function readBacklog(
   tx: Executor,
   { now, stuckAfterSeconds, fetchRatePerMinute, keys }: BacklogOptions,
-): Promise<Backlog> {
+): Promise<z.infer<typeof backlogSchema>> {
   const at = sql`${now.toISOString()}::timestamptz`
   const knownKeys = sql`${sql.param(keys.all.map(({ name }) => name))}::text[]`
   // Requests that are being polled are not due.

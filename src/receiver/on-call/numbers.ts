@@ -10,7 +10,7 @@ import { unsequencedSeconds } from '../gauges/unsequenced.ts'
 import { readParkedCauses } from '../queries/causes.ts'
 import { listGiveUps, type GiveUp, readRefusals, type Refusals } from '../queries/give-ups.ts'
 import { lastOutageEnd } from '../queries/issues.ts'
-import { readKeys, type KeysOptions } from '../queries/keys.ts'
+import { readKeys } from '../queries/keys.ts'
 import { readReconciler, type ReconcilerOptions } from '../queries/reconciler.ts'
 import { readRecent, type Recent } from '../queries/stats.ts'
 import {
@@ -23,16 +23,15 @@ import {
 import { readWaitingSubmits } from '../submitting/generations.ts'
 import { readRefusedSubmits } from '../submitting/refusals.ts'
 
-export type ProblemsOptions = ReconcilerOptions &
-  KeysOptions & {
-    webhookPublicUrl: string
-    generationApiUrl: string
-    mediaHosts?: readonly string[] | undefined
-    readSlices?: ((tx: Executor) => Promise<Problem[]>) | undefined
-    /** The addresses whose wrong tokens this process answers with 429. */
-    limited?: readonly Limited[]
-    failingRoles?: readonly FailingRole[]
-  }
+export type ProblemsOptions = ReconcilerOptions & {
+  webhookPublicUrl: string
+  generationApiUrl: string
+  mediaHosts?: readonly string[] | undefined
+  readSlices?: ((tx: Executor) => Promise<Problem[]>) | undefined
+  /** The addresses whose wrong tokens this process answers with 429. */
+  limited?: readonly Limited[]
+  failingRoles?: readonly FailingRole[]
+}
 
 export type Failing = {
   outcome: 'refused' | 'unavailable'

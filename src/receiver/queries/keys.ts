@@ -38,10 +38,11 @@ export const keySchema = z
   .meta({ id: 'Key' })
 export type KeyState = z.infer<typeof keySchema>
 
-export type KeysOptions = { keys: Keys; fetchRatePerMinute: number; now: Date }
-
 /** Reads the state of every configured key, then of keys that have matched in the past. */
-export async function readKeys(tx: Executor, { keys, fetchRatePerMinute, now }: KeysOptions): Promise<KeyState[]> {
+export async function readKeys(
+  tx: Executor,
+  { keys, fetchRatePerMinute, now }: { keys: Keys; fetchRatePerMinute: number; now: Date },
+): Promise<KeyState[]> {
   const budgets = await callBudgets(tx, now)
   // More keys than any installation has.
   const uses = await tx.select().from(keyUses).orderBy(desc(keyUses.last_match_at)).limit(1000)

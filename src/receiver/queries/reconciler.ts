@@ -1,9 +1,8 @@
 import { z } from 'zod'
 import { desc, eq, getTableColumns } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import type { Keys } from '../domain/keys.ts'
 import { processStarts, reconcileRuns } from '../domain/on-call-schema.ts'
-import { readBacklog } from '../gauges/backlog.ts'
+import { backlogSchema, readBacklog, type BacklogOptions } from '../gauges/backlog.ts'
 import { runTriggers } from '../reconciling/reconciler.ts'
 import { paging, times } from './filters.ts'
 import { matches, microsOf, readPage, type Order, type Page } from './page.ts'
@@ -37,13 +36,12 @@ export const runListSchema = z.strictObject({
   ...times,
   ...paging,
 })
-type RunQuery = z.infer<typeof runListSchema>
 
 // Ordered by id too: later idle runs update the newest row, whose place must not move.
 const order: Order = { at: reconcileRuns.started_at, id: reconcileRuns.id }
 
 /** Lists runs of the reconciler, newest first. */
-export function listReconcileRuns(db: Database, query: RunQuery): Promise<Page<ReconcileRunRow>> {
+export function listReconcileRuns(db: Database, query: z.infer<typeof runListSchema>): Promise<Page<ReconcileRunRow>> {
   const columns = { ...getTableColumns(reconcileRuns), micros: microsOf(order.at) }
   return readPage(db, query, {
     order,
@@ -58,21 +56,6 @@ export async function findReconcileRun(tx: Executor, id: number): Promise<Reconc
   return row && toRun(row)
 }
 
-export const backlogSchema = z
-  .object({
-    due: z.int().describe('Requests that are due for a poll, counted up to 10,000 per key.'),
-    minutes: z.int().describe("How long their polls take within the keys' budget; a minimum if due_capped is true."),
-    incomplete: z.int().describe('Results that have landed and are not complete yet, counted in the same way.'),
-    per_minute: z.int().describe('How many results all keys can complete in a minute.'),
-    complete_by: z.iso
-      .datetime()
-      .nullable()
-      .describe('The earliest time at which all can be complete; null if unknown.'),
-    due_capped: z.boolean().describe('True if more are due than were counted.'),
-    incomplete_capped: z.boolean().describe('True if more are incomplete than were counted.'),
-  })
-  .meta({ id: 'Backlog' })
-
 export const reconcilerSchema = z
   .object({
     silent: z.boolean().describe('True if no run has ended on any replica for `silent_after_seconds`.'),
@@ -83,11 +66,7 @@ export const reconcilerSchema = z
   .meta({ id: 'Reconciler' })
 export type ReconcilerState = z.infer<typeof reconcilerSchema>
 
-export type ReconcilerOptions = {
-  now: Date
-  stuckAfterSeconds: number
-  fetchRatePerMinute: number
-  keys: Keys
+export type ReconcilerOptions = BacklogOptions & {
   /** The reconciler counts as silent when no run has ended for this long. */
   silentAfterSeconds: number | undefined
   /**

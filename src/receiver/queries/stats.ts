@@ -6,12 +6,12 @@ import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { shownMediaItems } from '../domain/page-limits.ts'
 import { media } from '../domain/schema.ts'
+import { backlogSchema } from '../gauges/backlog.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { r } from './aliases.ts'
 import { arrivalSchema } from './arrivals.ts'
 import { issueSchema } from './issues.ts'
 import { maxUrlCharacters, withIso, isoAlways } from './page.ts'
-import { backlogSchema } from './reconciler.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const c = columnsOf(arriving.arrivalCounts, 'c')
