@@ -119,9 +119,8 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
 async function readGeneration({ db, submitter }: ReceiverDeps, key: string): Promise<EndedGeneration | undefined> {
   const generation = await submitter.find(key)
   if (generation === undefined) return undefined
-  const ended =
-    generation.request_id === null ? { result: null, media: [] } : await findResultWithMedia(db, generation.request_id)
-  return { ...generation, ...ended }
+  const ended = generation.request_id === null ? undefined : await findResultWithMedia(db, generation.request_id)
+  return { ...generation, result: null, media: [], ...ended }
 }
 
 /** Applies the same rule as overOf(). */

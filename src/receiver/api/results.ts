@@ -3,8 +3,13 @@ import { z } from 'zod'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
-import type { Media } from '../queries/request-detail.ts'
-import { findResult, findResultWithMedia, resultRowSchema, terminalOf, type ResultRow } from '../queries/results.ts'
+import {
+  findResult,
+  findResultWithMedia,
+  resultRowSchema,
+  terminalOf,
+  type ResultWithMedia,
+} from '../queries/results.ts'
 import { createEventStreams, type Send } from './event-stream.ts'
 import { type FeedWatch, createWaiters } from './feed-watch.ts'
 import { gone, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
@@ -29,9 +34,9 @@ export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operatio
     errors: ['not_found', 'too_many_waiting'],
     answer: async (req, res) => {
       const requestId = uuidParam(req, 'request_id')
-      const { result, media } = await findResultWithMedia(db, requestId)
-      if (result === null) throw unknown(req)
-      await stream(res, sendEvents(db, { result, media })).finally(awaited.add(requestId))
+      const known = await findResultWithMedia(db, requestId)
+      if (!known) throw unknown(req)
+      await stream(res, sendEvents(db, known)).finally(awaited.add(requestId))
     },
   }
   return [
@@ -61,31 +66,28 @@ export function resultOperations(deps: ReceiverDeps, watch: FeedWatch): Operatio
   ]
 }
 
-type Known = { result: ResultRow; media: Media[] }
 type Event = { name: 'queued' | 'progress' | 'first_media' | 'complete' | 'failed'; data: object }
 
 /**
  * Sends the states of one request until it has ended: `queued` and `progress` at each change, `first_media` with the
  * first link, then `complete` or `failed`. A reconnected client gets the present state.
  */
-function sendEvents(db: Database, first: Known): Send {
+function sendEvents(db: Database, first: ResultWithMedia): Send {
   return async (write, closed) => {
     const sent = new Map<string, string>()
-    for (let known = first; !closed.aborted;) {
+    for (let known: ResultWithMedia | undefined = first; known && !closed.aborted;) {
       const events = eventsOf(known)
       for (const event of events) if (isNew(sent, event)) await write(textOf(event))
       if (events.some(({ name }) => name === 'complete' || name === 'failed')) break
       // Progress is not part of the feed, so each stream reads its own row.
       await delay(1000, undefined, { signal: closed })
-      const { result, media } = await findResultWithMedia(db, first.result.request_id)
-      if (result === null) break
-      known = { result, media }
+      known = await findResultWithMedia(db, first.result.request_id)
     }
   }
 }
 
 /** Returns the events that describe the present state of the request, in order. */
-function eventsOf({ result, media }: Known): Event[] {
+function eventsOf({ result, media }: ResultWithMedia): Event[] {
   const { request_id, status, progress, queue_position, landed_at, media_complete } = result
   if (landed_at !== null && status !== 'COMPLETED') return [{ name: 'failed', data: { result } }]
   const started: Event[] =

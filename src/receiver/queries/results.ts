@@ -45,15 +45,14 @@ export async function findResult(db: Database, requestId: string): Promise<Resul
   return readWithin(db, (tx) => resultOf(tx, requestId))
 }
 
-/** Reads the row of `results` together with its media. */
-export async function findResultWithMedia(
-  db: Database,
-  requestId: string,
-): Promise<{ result: ResultRow | null; media: Media[] }> {
-  return readWithin(db, async (tx) => ({
-    result: (await resultOf(tx, requestId)) ?? null,
-    media: await mediaOf(tx, requestId),
-  }))
+export type ResultWithMedia = { result: ResultRow; media: Media[] }
+
+/** Reads the row of `results` together with its media; undefined if the request is not known. */
+export async function findResultWithMedia(db: Database, requestId: string): Promise<ResultWithMedia | undefined> {
+  return readWithin(db, async (tx) => {
+    const result = await resultOf(tx, requestId)
+    return result && { result, media: await mediaOf(tx, requestId) }
+  })
 }
 
 async function resultOf(tx: Executor, requestId: string): Promise<ResultRow | undefined> {
