@@ -118,21 +118,21 @@ export function refusedSubmitsProblem({ refusedSubmits, now }: Numbers): Problem
  */
 export function stuckSubmitsProblems({ stuckSubmits, failingSources, generationApiUrl, now }: Numbers): Problem[] {
   const failing = new Set(failingSources.map(({ source_name: name }) => name))
-  return stuckSubmits.flatMap(({ sourceName, submits, oldestAt, error }): Problem[] => {
-    if (failing.has(sourceName ?? defaultSourceName)) return []
+  return stuckSubmits.flatMap(({ source_name: source, submits, oldest_at, error }): Problem[] => {
+    if (failing.has(source ?? defaultSourceName)) return []
     const [who, url] =
-      sourceName === null
+      source === null
         ? ['the provider', `GENERATION_API_URL (${generationApiUrl})`]
-        : [`the source ${sourceName}`, 'the URL of its API']
+        : [`the source ${source}`, 'the URL of its API']
     const text = sentences(
-      `${count(submits, 'submit has', 'submits have')} waited for ${who} for more than a minute, the oldest since ${clockTime(oldestAt, now)}.`,
+      `${count(submits, 'submit has', 'submits have')} waited for ${who} for more than a minute, the oldest since ${clockTime(oldest_at, now)}.`,
       `Last error: ${error}.`,
       'Each is repeated within 5 minutes, with the same Idempotency-Key: nothing is lost or charged twice. A submit expires after 23.5 h.',
       `If there is no answer, check the status of ${who}, and that ${url} is reachable.`,
       'If the error is about the key, correct the key.',
     )
-    const isLong = now.getTime() - Date.parse(oldestAt) >= 5 * 60_000
-    const cause = sourceName === null ? 'provider_unreachable' : `provider_unreachable:${sourceName}`
+    const isLong = now.getTime() - Date.parse(oldest_at) >= 5 * 60_000
+    const cause = source === null ? 'provider_unreachable' : `provider_unreachable:${source}`
     return [{ severity: isLong ? 'critical' : 'warning', text, cause, count: submits, href: '/reconciler' }]
   })
 }

@@ -70,19 +70,17 @@ export async function readFailingSources(
     })
 }
 
-/**
- * The submits to one source that were tried and have waited for longer than a minute, for a reason that is not a limit
- * of their key. `sourceName` is null for the default source: see storedName().
- */
-export type StuckSubmits = { sourceName: string | null; submits: number; oldestAt: string; error: string }
+/** `source_name` is null for the default source: see storedName(). */
+type StuckSubmits = { source_name: string | null; submits: number; oldest_at: string; error: string }
 
 /**
- * Reads the stuck submits of each source, with their most frequent error. A source that has accepted a submit since the
- * newest of them came is back, or refuses only some: it is left out.
+ * Reads for each source the submits that were tried and have waited for longer than a minute, for a reason that is not
+ * a limit of their key, with their most frequent error. A source that has accepted a submit since the newest of them
+ * came is back, or refuses only some: it is left out.
  */
 export async function readStuckSubmits(tx: Executor, now: Date): Promise<StuckSubmits[]> {
   const aMinuteAgo = sql`${now.toISOString()}::timestamptz - interval '1 minute'`
-  const rows = await tx.execute<{ source_name: string | null; submits: number; oldest_at: string; error: string }>(sql`
+  const rows = await tx.execute<StuckSubmits>(sql`
     with waiting as materialized (
       select g.source_name, g.created_at, g.last_error from mediadock.generations g
       where g.state = 'pending' and g.next_attempt_at is not null
@@ -102,9 +100,7 @@ export async function readStuckSubmits(tx: Executor, now: Date): Promise<StuckSu
     group by w.source_name
     having min(w.created_at) < ${aMinuteAgo} and coalesce(max(w.created_at) > max(a.at), true)
     order by w.source_name nulls first`)
-  return rows.map(({ source_name: sourceName, oldest_at, ...others }) => {
-    return { ...others, sourceName, oldestAt: isoAlways(oldest_at) }
-  })
+  return rows.map((row) => withIso(row, 'oldest_at'))
 }
 
 /** For lost webhooks, younger results prove nothing, since their webhooks may still come. Older ones do not count. */

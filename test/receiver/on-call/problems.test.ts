@@ -137,7 +137,7 @@ type Case = [what: string, numbers: Partial<Numbers>, expected: Omit<Problem, 't
 
 const lastAt = '2026-03-04T02:50:00.000Z'
 const account = { keyName: 'live', credits: 240, spentLastHour: 10, difference: null }
-const stuck = { sourceName: null, submits: 2, oldestAt: lastAt, error: 'connect ECONNREFUSED' }
+const stuck = { source_name: null, submits: 2, oldest_at: lastAt, error: 'connect ECONNREFUSED' }
 const cases: Case[] = [
   [
     'submits that the provider refused for want of credits',
@@ -693,7 +693,7 @@ const cases: Case[] = [
   [
     'a submit without an answer of another source',
     {
-      stuckSubmits: [{ ...stuck, sourceName: 'pictures', submits: 1, oldestAt: '2026-03-04T02:58:00.000Z' }],
+      stuckSubmits: [{ ...stuck, source_name: 'pictures', submits: 1, oldest_at: '2026-03-04T02:58:00.000Z' }],
     },
     {
       severity: 'warning',
