@@ -1,5 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { count, isNotNull, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as onCall from '../domain/on-call-schema.ts'
@@ -44,8 +44,7 @@ export async function inboxDepth(db: Executor, now: Date): Promise<InboxDepth> {
 }
 
 export async function countParked(db: Executor): Promise<number> {
-  const rows = await db.execute<{ n: number }>(
-    sql`select count(*)::int as n from mediadock.deliveries where ${deliveries.parked_reason} is not null`,
-  )
+  const isParked = isNotNull(schema.deliveries.parked_reason)
+  const rows = await db.select({ n: count() }).from(schema.deliveries).where(isParked)
   return one(rows, 'counting parked deliveries').n
 }

@@ -15,16 +15,12 @@ export function sentences(...parts: readonly string[]): string {
 }
 
 /** The time of day in UTC to the minute, with its date where that is not today. */
-export function clockTime(iso: string, now: Date): string {
-  return onDay(iso, now, iso.slice(11, 16))
+export function clockTime(iso: string, now: Date, end = 16): string {
+  const [day, time] = [iso.slice(0, 10), iso.slice(11, end)]
+  return day === now.toISOString().slice(0, 10) ? time : `${day} ${time}`
 }
 
 /** The same to the second, for a moment that is seconds away. */
 export function exactTime(iso: string, now: Date): string {
-  return onDay(iso, now, iso.slice(11, 19))
-}
-
-function onDay(iso: string, now: Date, time: string): string {
-  const day = iso.slice(0, 10)
-  return day === now.toISOString().slice(0, 10) ? time : `${day} ${time}`
+  return clockTime(iso, now, 19)
 }

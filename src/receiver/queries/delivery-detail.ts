@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer'
 import { z } from 'zod'
 import { eq, getTableColumns, inArray, sql } from '../../platform/postgres/drizzle.ts'
 import { claimsOfRow } from '../../platform/postgres/lease.ts'
@@ -60,7 +61,7 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
       ...delivery,
       headers: stored.headers,
       body_base64: stored.body.toString('base64'),
-      body_text: textOf(stored.body),
+      body_text: isUtf8(stored.body) ? stored.body.toString('utf8') : null,
       body_sha256: sha256Hex(stored.body),
       verification: {
         key_name: delivery.key_name,
@@ -108,14 +109,4 @@ export async function attemptsOf(
     return { delivery_id: id, attempted_at: landedAt, outcome: 'landed', detail: null }
   })
   return [...kept, ...atFirstTry].toSorted((a, b) => Date.parse(a.attempted_at) - Date.parse(b.attempted_at))
-}
-
-const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-
-function textOf(body: Uint8Array): string | null {
-  try {
-    return decoder.decode(body)
-  } catch {
-    return null
-  }
 }
