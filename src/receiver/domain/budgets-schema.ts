@@ -1,31 +1,21 @@
 import { bigint, boolean, instant, integer, numeric, sql, text } from '../../platform/postgres/drizzle.ts'
 import { mediadock } from './base-schema.ts'
 
+const noCalls = sql`array_fill(0, array[61])`
+
 /** The budget of provider calls of each key, shared by all replicas: see call-budget.ts. */
 export const callBudgets = mediadock.table('call_budgets', {
   key_name: text().primaryKey(),
   /** Calls in each of the last 61 seconds, newest first. `slots_until` is the Unix second of the first entry. */
   slots: integer().array().notNull(),
   /** How many of the calls in `slots` were submits. */
-  submit_slots: integer()
-    .array()
-    .notNull()
-    .default(sql`array_fill(0, array[61])`),
+  submit_slots: integer().array().notNull().default(noCalls),
   /** How many of the calls in `slots` had the purpose `trial` (call-budget.ts). */
-  trial_slots: integer()
-    .array()
-    .notNull()
-    .default(sql`array_fill(0, array[61])`),
+  trial_slots: integer().array().notNull().default(noCalls),
   /** The calls that completing was refused in each second. Beyond its share, submitting leaves it that many. */
-  missed_slots: integer()
-    .array()
-    .notNull()
-    .default(sql`array_fill(0, array[61])`),
+  missed_slots: integer().array().notNull().default(noCalls),
   /** The calls that submitting was refused in each second. Beyond its share, completing leaves it that many. */
-  missed_submit_slots: integer()
-    .array()
-    .notNull()
-    .default(sql`array_fill(0, array[61])`),
+  missed_submit_slots: integer().array().notNull().default(noCalls),
   slots_until: bigint({ mode: 'number' }).notNull(),
   /** The answer of the last statement that asked for a call. The statement returns it. */
   granted: boolean().notNull(),

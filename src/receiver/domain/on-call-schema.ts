@@ -113,16 +113,10 @@ export const issues = mediadock.table(
     /** The highest count so far. */
     peak: integer(),
     /** Counts over time of an earlier version. Neither is read or written any more. */
-    samples: integer()
-      .array()
-      .notNull()
-      .default(sql`'{}'`),
+    samples: integer().array().notNull().default([]),
     sample_seconds: integer().notNull().default(10),
     /** The keys, senders, roles, subscriptions or requests concerned. */
-    affected: text()
-      .array()
-      .notNull()
-      .default(sql`'{}'`),
+    affected: text().array().notNull().default([]),
     opened_at: instant().notNull(),
     seen_at: instant().notNull(),
     worsened_at: instant(),

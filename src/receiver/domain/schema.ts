@@ -51,10 +51,7 @@ export const deliveries = mediadock.table(
     received_at: instant().notNull(),
     headers: jsonb().$type<Record<string, string>>().notNull(),
     body: bytea().notNull(),
-    flags: text()
-      .array()
-      .notNull()
-      .default(sql`'{}'`),
+    flags: text().array().notNull().default([]),
     /**
      * Why the delivery is parked; null otherwise. Set by intake/store.ts, landing/flags-sql.ts, landing/hint.ts and
      * landing/inbox.ts (after failures, or unreadable). Cleared by replays and landings, by another key that signs it

@@ -13,6 +13,8 @@ import {
 import { mediadock } from '../domain/base-schema.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 
+const now = sql`now()`
+
 /** One row per service to which the changes that match its filter are posted. Landing does not use it. */
 export const subscriptions = mediadock.table(
   'subscriptions',
@@ -33,15 +35,10 @@ export const subscriptions = mediadock.table(
     /** All changes up to this position were answered 2xx or skipped by the filter. */
     position: bigint({ mode: 'number' }).notNull(),
     /** Positions after that which were answered 2xx too, while one before them was not. They are not posted again. */
-    ahead: bigint({ mode: 'number' })
-      .array()
-      .notNull()
-      .default(sql`'{}'`),
+    ahead: bigint({ mode: 'number' }).array().notNull().default([]),
     failures: integer().notNull().default(0),
     failing_since: instant(),
-    next_attempt_at: instant()
-      .notNull()
-      .default(sql`now()`),
+    next_attempt_at: instant().notNull().default(now),
     last_error: text(),
     last_accepted_at: instant(),
     paused_by: text(),
@@ -50,12 +47,8 @@ export const subscriptions = mediadock.table(
     stop_reason: text({ enum: ['retries_spent', 'position_expired'] }),
     /** The fence: only the latest claimant may write the position. Times are those of Postgres. */
     claims: integer().notNull().default(0),
-    leased_until: instant()
-      .notNull()
-      .default(sql`now()`),
-    created_at: instant()
-      .notNull()
-      .default(sql`now()`),
+    leased_until: instant().notNull().default(now),
+    created_at: instant().notNull().default(now),
   },
   (table) => [unique('subscriptions_name').on(table.name)],
 )
