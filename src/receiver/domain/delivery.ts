@@ -1,4 +1,5 @@
 import { createHash, hash } from 'node:crypto'
+import { jsonOf } from '../../platform/json-text.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Environment } from './environment.ts'
 import type { Parsed, Report, UnreadableReason } from './report.ts'
@@ -107,12 +108,8 @@ export function parseBody(source: Source | undefined, body: Uint8Array): Parsed 
   } catch {
     return unreadable('not_utf8')
   }
-  let json: unknown
-  try {
-    json = JSON.parse(text)
-  } catch {
-    return unreadable('not_json')
-  }
+  const json = jsonOf(text)
+  if (json === undefined) return unreadable('not_json')
   const parsed = source.kind.parse(json, source.archive)
   // The id of a hint is visible ASCII (jobIdPattern).
   if (parsed.kind !== 'report' || !suspectEscape.test(text) || isStorable(parsed.report)) return parsed

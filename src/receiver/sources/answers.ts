@@ -15,6 +15,8 @@ import {
 } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
 
+/** A text that is read if it is one. Another value counts as missing. */
+export const text = z.string().optional().catch(undefined)
 const idSchema = z.string().regex(jobIdPattern)
 const membersSchema = z.record(z.string(), z.unknown())
 
@@ -146,8 +148,10 @@ const refusalSchema = z.union([
 ])
 
 function textOfRefusal(json: unknown): string {
-  const text = refusalSchema.safeParse(json).data
-  return text !== undefined && text !== '' && isStorable(text) ? text : 'the source stated no cause that can be stored'
+  const cause = refusalSchema.safeParse(json).data
+  return cause !== undefined && cause !== '' && isStorable(cause)
+    ? cause
+    : 'the source stated no cause that can be stored'
 }
 
 /** The outcome of a submit that the source could not take, so it is not called. */

@@ -10,6 +10,7 @@ import {
   refusedHere,
   stateToRead,
   submitJob,
+  text,
   type State,
 } from './answers.ts'
 import { publicKeysOf, verify } from './fal-signature.ts'
@@ -34,11 +35,8 @@ function stateOfOutput(output: unknown, archive: FilesPlace | undefined, model?:
   return typeof found === 'string' ? found : { model, status: 'COMPLETED', ...found }
 }
 
-const failureSchema = z.object({ error_type: z.string().optional().catch(undefined), detail: z.unknown().optional() })
-const detailSchema = z.object({
-  type: z.string().optional().catch(undefined),
-  msg: z.string().optional().catch(undefined),
-})
+const failureSchema = z.object({ error_type: text, detail: z.unknown().optional() })
+const detailSchema = z.object({ type: text, msg: text })
 type Failure = { error?: unknown; payload?: unknown }
 
 /** A failure: `error_type` with a text in `detail`, or the first of the validation errors in `detail`. */
@@ -46,7 +44,7 @@ function stateOfFailure({ error, payload }: Failure, model?: string): State {
   const { error_type, detail } = failureSchema.safeParse(payload).data ?? {}
   const [first] = Array.isArray(detail) ? detail : []
   const { type, msg } = detailSchema.safeParse(first).data ?? {}
-  const message = [detail, msg, error].find((text): text is string => typeof text === 'string' && text !== '')
+  const message = [detail, msg, error].find((cause): cause is string => typeof cause === 'string' && cause !== '')
   if (error_type === 'client_cancelled') return { model, status: 'CANCELED' }
   const stated = { code: error_type ?? type ?? 'error', message: message ?? 'fal reported no cause' }
   return { model, status: 'FAILED', error: stated }

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import type { SourceKind } from '../domain/source.ts'
-import { fetchJob, readJob, refusedHere, submitJob } from './answers.ts'
+import { fetchJob, readJob, refusedHere, submitJob, text } from './answers.ts'
 import { mediaOf, outputOf } from './media.ts'
 import { identify, secrets, verify } from './standard-webhooks.ts'
 
@@ -8,10 +8,7 @@ const eventSchema = z
   .object({ type: z.unknown().optional(), data: z.object({ id: z.unknown().optional() }) })
   .transform(({ type, data }) => ({ id: data.id, type }))
 
-const errorSchema = z.object({
-  code: z.number().optional().catch(undefined),
-  message: z.string().optional().catch(undefined),
-})
+const errorSchema = z.object({ code: z.number().optional().catch(undefined), message: text })
 const responseSchema = z.object({
   generateVideoResponse: z.object({
     generatedSamples: z.array(z.object({ video: z.object({ uri: z.unknown().optional() }) })).optional(),

@@ -1,5 +1,6 @@
 import { createHmac } from 'node:crypto'
 import { z } from 'zod'
+import { jsonOf } from '../../platform/json-text.ts'
 import { jsonType, named, placeOf, plainWords } from '../../platform/plain-words.ts'
 import { httpUrl, isLoopback, type FilesPlace } from '../../platform/settings.ts'
 import type { GenerationKey, Keys } from '../domain/keys.ts'
@@ -103,21 +104,13 @@ export function withSources(keys: Keys, text: string, archive?: FilesPlace): Key
   if (all.length === 0) throw new Error('contains no source, and no key of the default source is configured')
   if (hasRepeated(all))
     throw new Error("contains a key with the name of another source's key. Key names are unique over all sources")
-  return {
-    all,
-    byName: new Map(all.map((key) => [key.name, key])),
-    defaultSource: keys.defaultSource,
-    sources: new Map(added.map(({ source }) => [source.name, source])),
-  }
+  const sources = new Map(added.map(({ source }) => [source.name, source]))
+  return { ...keys, all, byName: new Map(all.map((key) => [key.name, key])), sources }
 }
 
 function parse<T>({ schema, shape }: { schema: z.ZodType<T>; shape: string }, text: string): T {
-  let json: unknown
-  try {
-    json = JSON.parse(text)
-  } catch {
-    throw new Error('is not valid JSON')
-  }
+  const json = jsonOf(text)
+  if (json === undefined) throw new Error('is not valid JSON')
   if (!Array.isArray(json)) throw new Error(`contains ${named(jsonType(json))}. It must contain ${shape}`)
   const parsed = schema.safeParse(json, plainWords)
   if (parsed.success) return parsed.data
@@ -127,11 +120,8 @@ function parse<T>({ schema, shape }: { schema: z.ZodType<T>; shape: string }, te
 export const noKeys = keysOf([])
 
 function keysOf(entries: readonly Entry[]): Keys {
-  const { source: defaultSource, keys: all } = sourceWithKeys(
-    { name: defaultSourceName, kind: generationQueue },
-    entries,
-  )
-  return { all, byName: new Map(all.map((key) => [key.name, key])), defaultSource, sources: new Map() }
+  const { source, keys: all } = sourceWithKeys({ name: defaultSourceName, kind: generationQueue }, entries)
+  return { all, byName: new Map(all.map((key) => [key.name, key])), defaultSource: source, sources: new Map() }
 }
 
 function sourceWithKeys(

@@ -1,11 +1,10 @@
 import { z } from 'zod'
 import { verifyInSteps } from '../../wire/signature.ts'
 import type { SourceKind } from '../domain/source.ts'
-import { fetchJob, keyHeader, readJob, submitMembers, type State } from './answers.ts'
+import { fetchJob, keyHeader, readJob, submitMembers, text, type State } from './answers.ts'
 import { mediaOf, outputOf } from './media.ts'
 import { idIn, readHeaders, textSecrets } from './signatures.ts'
 
-const text = z.string().optional().catch(undefined)
 const links = z.array(z.unknown()).optional().catch(undefined)
 const jobSchema = z.object({
   id: z.unknown().optional(),

@@ -1,11 +1,10 @@
 import { z } from 'zod'
 import type { FilesPlace } from '../../platform/settings.ts'
 import type { SourceKind } from '../domain/source.ts'
-import { bearer, canceled, fetchJob, readJob, refusedHere, submitJob } from './answers.ts'
+import { bearer, canceled, fetchJob, readJob, refusedHere, submitJob, text } from './answers.ts'
 import { mediaIn } from './media.ts'
 import { identify, secrets, verify } from './standard-webhooks.ts'
 
-const text = z.string().optional().catch(undefined)
 const predictionSchema = z.object({
   id: z.unknown().optional(),
   status: z.unknown().optional(),
@@ -46,8 +45,9 @@ function read(json: unknown, archive?: FilesPlace) {
 }
 
 const pathOf = (jobId: string) => `/predictions/${encodeURIComponent(jobId)}`
-const modelPattern = /^(?!\.)[A-Za-z0-9._-]{1,100}\/(?!\.)[A-Za-z0-9._-]{1,100}$/
-const versionPattern = /^[0-9a-f]{64}$/
+const name = String.raw`(?!\.)[A-Za-z0-9._-]{1,100}/(?!\.)[A-Za-z0-9._-]{1,100}`
+const namePattern = new RegExp(`^${name}$`)
+const versionPattern = new RegExp(`^(?:${name}:)?([0-9a-f]{64})$`)
 
 /** The predictions of Replicate, whose webhooks are signed with Standard Webhooks. */
 export const replicate: SourceKind = {
@@ -58,14 +58,12 @@ export const replicate: SourceKind = {
   fetchResult: async ({ jobId }, api) => fetchJob({ path: pathOf(jobId), jobId, read }, api),
   /** Submits to `owner/name`, to `owner/name:version` or to a version. Asks only for the webhook of the end. */
   submit: async ({ model, input, webhookUrl }, api) => {
-    const [name = '', version, ...more] = versionPattern.test(model) ? ['', model] : model.split(':')
-    const isNamed = modelPattern.test(name) && version === undefined
-    const isVersion = version !== undefined && versionPattern.test(version) && (name === '' || modelPattern.test(name))
-    if (more.length > 0 || !(isNamed || isVersion))
+    const [, version] = versionPattern.exec(model) ?? []
+    if (version === undefined && !namePattern.test(model))
       return refusedHere('the model must be owner/name, owner/name:version or a version')
-    const webhook = { webhook: webhookUrl, webhook_events_filter: ['completed'] }
-    const path = isNamed ? `/models/${name}/predictions` : '/predictions'
-    return submitJob({ path, body: { ...(!isNamed && { version }), input, ...webhook } }, api)
+    const path = version === undefined ? `/models/${model}/predictions` : '/predictions'
+    const body = { version, input, webhook: webhookUrl, webhook_events_filter: ['completed'] }
+    return submitJob({ path, body }, api)
   },
   /** A prediction that has ended stays as it is. */
   cancel: async ({ jobId }, { url, apiKey, call }) =>

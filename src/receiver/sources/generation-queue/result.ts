@@ -1,4 +1,5 @@
 import type { z } from 'zod'
+import { jsonOf } from '../../../platform/json-text.ts'
 import { plainWords } from '../../../platform/plain-words.ts'
 import type { Api, FetchOutcome, Job } from '../../domain/source.ts'
 import { isStorable } from '../../domain/storable.ts'
@@ -13,12 +14,8 @@ export async function fetchResult({ jobId: requestId }: Job, { url, apiKey, call
 }
 
 function parseAnswer(status: number, body: string | undefined, requestId: string): FetchOutcome {
-  let json: unknown
-  try {
-    json = JSON.parse(body ?? '')
-  } catch {
-    return { kind: 'invalid', detail: 'the answer is not JSON' }
-  }
+  const json = jsonOf(body)
+  if (json === undefined) return { kind: 'invalid', detail: 'the answer is not JSON' }
   if (status === 202) {
     const running = receivedStatusSchema.safeParse(json)
     return running.success && running.data.request_id === requestId
