@@ -5,11 +5,12 @@ import { and, eq, isNotNull, isNull } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { boundCalls } from '../api/event-stream.ts'
 import { gone } from '../api/operation.ts'
+import { nameOfFile } from '../domain/archived-file.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
 import * as archive from './archive-schema.ts'
 import { openStore } from './file-store.ts'
-import { StoreError, type ArchiveStore, type ByteRange } from './store.ts'
+import { nameOfThumbnail, StoreError, type ArchiveStore, type ByteRange } from './store.ts'
 
 /**
  * Serves the files of the archive by content, for the console and for services without access to the store: `GET
@@ -67,7 +68,8 @@ async function sendFile(
 ): Promise<void> {
   const { sha256, content_type: contentType, bytes } = file
   const range = isThumbnail ? undefined : rangeOf(req, headers.ETag, bytes)
-  const found = await store.read(isThumbnail ? { thumbnailOf: sha256 } : { sha256, contentType }, stop, range)
+  const name = isThumbnail ? nameOfThumbnail(sha256) : nameOfFile({ sha256, contentType })
+  const found = await store.read(name, stop, range)
   if (found === undefined || (!isThumbnail && found.bytes !== bytes)) {
     found?.stream.destroy()
     throw notThere(`the ${isThumbnail ? 'thumbnail' : 'file'} is not in the archive of MEDIA_ARCHIVE`)

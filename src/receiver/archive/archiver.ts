@@ -74,8 +74,8 @@ export function createArchiver(deps: ArchiverDeps) {
     try {
       return await deps.openStore()
     } catch (error) {
-      const [copy] = error instanceof StoreError ? await claimCopies(db, { limit: 1 }) : []
-      if (copy && error instanceof StoreError) await putOffForStore(db, copy, error)
+      if (error instanceof StoreError)
+        for (const copy of await claimCopies(db, { limit: 1 })) await putOffForStore(db, copy, error)
       throw error
     }
   }

@@ -20,7 +20,7 @@ import {
   wantFile,
 } from './copies.ts'
 import type { Downloader, Download } from './download.ts'
-import { findInline, type InlineDeps } from './inline.ts'
+import { findInline, type InlineDeps, type Unfit, type Waiting } from './inline.ts'
 import { StoreError, type ArchiveStore, type SpooledFile } from './store.ts'
 import { thumbnailOf, type Thumbnail, type ThumbnailOptions } from './thumbnails.ts'
 
@@ -63,9 +63,6 @@ export async function copyMedia(
   return { outcome: await fail(deps, copy, came), bytes: 0 }
 }
 
-type Unfit = { kind: 'gone' | 'refused' | 'unreachable'; detail: string }
-/** The media itself is not at fault, so this counts as no try. */
-type Waiting = { kind: 'waits'; detail: string; pauseSeconds: number }
 type Brought =
   | { kind: 'archived'; bytes: number }
   | { kind: 'lost' }
@@ -86,7 +83,7 @@ async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promis
     if (download.kind === 'spooled') return await keep(deps, copy, download.file, signal)
     if (download.kind !== 'key_refused') return download
     const { status, detail } = download
-    if (status === 429) return { kind: 'waits', detail, pauseSeconds: waitSeconds }
+    if (status === 429) return { kind: 'waits', detail }
     return key && isRefusalOfKey(status, key.health) ? withoutKey(copy, detail) : { kind: 'unreachable', detail }
   } finally {
     if (download.kind === 'spooled') await fs.rm(download.file.path, { force: true }).catch(() => {})
@@ -95,7 +92,7 @@ async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promis
 
 /** A link that still lasts by its source's promise waits for another key. Others use a try. */
 function withoutKey({ is_promised }: Copy, detail: string): Waiting | Unfit {
-  return is_promised ? { kind: 'waits', detail, pauseSeconds: waitSeconds } : { kind: 'unreachable', detail }
+  return { kind: is_promised ? 'waits' : 'unreachable', detail }
 }
 
 async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: AbortSignal): Promise<Brought> {
@@ -108,8 +105,7 @@ async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: Ab
     logger.info({ request_id: copy.request_id, sha256, why: thumbnail.why }, 'archived without a thumbnail')
   const incarnation = await wantFile(db, file)
   // The copy stores the file again after the deletion.
-  if (incarnation === undefined)
-    return { kind: 'waits', detail: 'the same file is being deleted', pauseSeconds: waitSeconds }
+  if (incarnation === undefined) return { kind: 'waits', detail: 'the same file is being deleted' }
   let isEnded = false
   try {
     const made = thumbnail?.kind === 'made' ? thumbnail.bytes : undefined
@@ -143,7 +139,7 @@ async function fail({ db, logger }: CopyingDeps, copy: Copy, came: Failed): Prom
     return 'store_failed'
   }
   if (came.kind === 'waits') {
-    await wait(db, copy, { fault: 'unreachable', trouble: came.detail, pauseSeconds: came.pauseSeconds })
+    await wait(db, copy, { fault: 'unreachable', trouble: came.detail }, came.pauseSeconds)
     return 'put_off'
   }
   const { kind: fault, detail: trouble } = came
@@ -165,14 +161,13 @@ async function fail({ db, logger }: CopyingDeps, copy: Copy, came: Failed): Prom
   return 'given_up'
 }
 
-export async function putOffForStore(db: Database, copy: Copy, { message }: StoreError): Promise<void> {
-  await wait(db, copy, { fault: 'store', trouble: message.slice(0, 300), pauseSeconds: waitSeconds })
+export function putOffForStore(db: Database, copy: Copy, { message }: StoreError): Promise<void> {
+  return wait(db, copy, { fault: 'store', trouble: message.slice(0, 300) })
 }
 
 /** Schedules another try after the pause, up to twice as long. It counts as none: the media itself is not at fault. */
-async function wait(db: Database, copy: Copy, waiting: CopyFailure & { pauseSeconds: number }): Promise<void> {
-  const pauseSeconds = waiting.pauseSeconds * (1 + Math.random())
-  await putOffCopy(db, copy, { ...waiting, pauseSeconds, counts: false })
+function wait(db: Database, copy: Copy, failure: CopyFailure, seconds = waitSeconds): Promise<void> {
+  return putOffCopy(db, copy, { ...failure, pauseSeconds: seconds * (1 + Math.random()), counts: false })
 }
 
 type LinkKey = { key: GenerationKey; credential: Credential; health: KeyHealth }

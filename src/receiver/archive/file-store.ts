@@ -35,11 +35,10 @@ export async function openFileStore(root: string): Promise<ArchiveStore> {
         await fs.writeFile(from, bytes)
         await place(from, nameOfThumbnail(sha256))
       }),
-    read: (file, _signal, range) =>
+    read: (name, _signal, range) =>
       inStore(`reading a file in ${root}`, async () => {
-        const name = at('thumbnailOf' in file ? nameOfThumbnail(file.thumbnailOf) : nameOfFile(file))
-        const bytes = await sizeOf(name)
-        return bytes === undefined ? undefined : { bytes, stream: createReadStream(name, range) }
+        const bytes = await sizeOf(at(name))
+        return bytes === undefined ? undefined : { bytes, stream: createReadStream(at(name), range) }
       }),
     remove: (file) =>
       inStore(`deleting a file in ${root}`, async () => {

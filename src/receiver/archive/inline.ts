@@ -10,10 +10,11 @@ import type { Copy } from './copies.ts'
 
 export type InlineDeps = { db: Database; keys: () => Keys; fetchResult: Fetcher }
 
-type FoundInline =
-  | { kind: 'found'; uri: string }
-  | { kind: 'gone' | 'unreachable'; detail: string }
-  | { kind: 'waits'; detail: string; pauseSeconds: number }
+export type Unfit = { kind: 'gone' | 'refused' | 'unreachable'; detail: string }
+/** The media itself is not at fault, so this counts as no try. */
+export type Waiting = { kind: 'waits'; detail: string; pauseSeconds?: number }
+
+type FoundInline = { kind: 'found'; uri: string } | Unfit | Waiting
 
 /** Finds the bytes of a media that came as base64: in its delivery, or by asking the source again. */
 export async function findInline(deps: InlineDeps, copy: Copy, signal: AbortSignal): Promise<FoundInline | undefined> {
@@ -33,7 +34,7 @@ export async function findInline(deps: InlineDeps, copy: Copy, signal: AbortSign
   const detail = `the content was requested from the source again: ${why}`
   if (answer.kind === 'not_found') return { kind: 'gone', detail }
   const isSpent = answer.kind === 'rate_limited' || answer.kind === 'no_call'
-  return isSpent ? { kind: 'waits', detail, pauseSeconds: 30 } : { kind: 'unreachable', detail }
+  return { kind: isSpent ? 'waits' : 'unreachable', detail }
 }
 
 /** Reads the bodies one by one, since each may be large; at most 16, so that a flood delays other copies little. */

@@ -34,24 +34,20 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
     // A socket without data for this long is dead.
     requestHandler: { connectionTimeout: 5000, socketTimeout: 30_000, requestTimeout: 0 },
   })
-  const keyOf = (name: string) => (prefix === '' ? name : `${prefix}/${name}`)
-  const at = (name: string) => ({ Bucket: bucket, Key: keyOf(name) })
+  const at = (name: string) => ({ Bucket: bucket, Key: prefix === '' ? name : `${prefix}/${name}` })
   const soon = (signal?: AbortSignal) => ({
     // The timeout of a call that transfers no file.
     abortSignal: AbortSignal.any([AbortSignal.timeout(15_000), ...(signal ? [signal] : [])]),
   })
-
-  const sizeOf = async (name: string, signal: AbortSignal): Promise<number | undefined> => {
-    const found = await orMissing(() => client.send(new HeadObjectCommand(at(name)), soon(signal)))
-    return found?.ContentLength
-  }
   return {
     spoolDir,
     sweepSpool: sweepSpools,
     urlOf: (file) => linkInArchive({ kind: 's3', bucket, prefix }, file),
     keep: ({ path: from, ...file }, signal) =>
       inStore(`keeping a file in s3://${bucket}`, async () => {
-        if ((await sizeOf(nameOfFile(file), signal)) === file.bytes) return
+        const head = new HeadObjectCommand(at(nameOfFile(file)))
+        const stored = await orMissing(() => client.send(head, soon(signal)))
+        if (stored?.ContentLength === file.bytes) return
         const handle = await fs.open(from)
         const body = handle.createReadStream()
         // The SDK pipes the stream without handling its errors, and would wait forever.
@@ -72,9 +68,8 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
         const what = { Body: bytes, ContentLength: bytes.length, ContentType: 'image/webp' }
         await client.send(new PutObjectCommand({ ...at(nameOfThumbnail(sha256)), ...what }), { abortSignal: signal })
       }),
-    read: (file, signal, range) =>
+    read: (name, signal, range) =>
       inStore(`reading a file in s3://${bucket}`, async () => {
-        const name = 'thumbnailOf' in file ? nameOfThumbnail(file.thumbnailOf) : nameOfFile(file)
         const wanted = range === undefined ? {} : { Range: `bytes=${range.start}-${range.end}` }
         const found = await orMissing(() =>
           client.send(new GetObjectCommand({ ...at(name), ...wanted }), { abortSignal: signal }),

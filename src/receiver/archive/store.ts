@@ -17,8 +17,9 @@ export type ArchiveStore = {
   /** Stores the file durably. A stored file stays as it is. The spooled file may be gone afterwards. */
   keep: (file: SpooledFile, signal: AbortSignal) => Promise<void>
   keepThumbnail: (sha256: string, bytes: Buffer, signal: AbortSignal) => Promise<void>
+  /** Reads a file or a thumbnail by its name; undefined for a missing one. */
   read: (
-    file: FileName | { thumbnailOf: string },
+    name: string,
     signal: AbortSignal,
     range?: ByteRange,
   ) => Promise<{ bytes: number; stream: Readable } | undefined>

@@ -4,6 +4,8 @@ import { text } from 'node:stream/consumers'
 import S3rver from 's3rver'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { openS3Store } from '../../../src/receiver/archive/s3-store.ts'
+import { nameOfThumbnail } from '../../../src/receiver/archive/store.ts'
+import { nameOfFile } from '../../../src/receiver/domain/archived-file.ts'
 import { preferredServer } from '../../support/database.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { archivedMedia, failedCopy, mediaStand, pngOf, temporaryFolder } from './media-stand.ts'
@@ -54,15 +56,16 @@ describe('an archive in a bucket', () => {
     })
     const store = await openS3Store(place())
     const file = { sha256, contentType: 'image/png' }
-    const whole = await store.read(file, never)
+    const [name, thumbnail] = [nameOfFile(file), nameOfThumbnail(sha256)]
+    const whole = await store.read(name, never)
     expect(whole?.bytes).toBe(picture.length)
     expect(Buffer.concat(await (whole?.stream.toArray() ?? []))).toEqual(picture)
-    const part = await store.read(file, never, { start: 1, end: 3 })
+    const part = await store.read(name, never, { start: 1, end: 3 })
     expect([part?.bytes, part && (await text(part.stream))]).toEqual([picture.length, 'PNG'])
-    expect((await store.read({ thumbnailOf: sha256 }, never))?.bytes).toBeGreaterThan(20)
+    expect((await store.read(thumbnail, never))?.bytes).toBeGreaterThan(20)
     await store.remove(file)
-    expect(await store.read(file, never)).toBeUndefined()
-    expect(await store.read({ thumbnailOf: sha256 }, never)).toBeUndefined()
+    expect(await store.read(name, never)).toBeUndefined()
+    expect(await store.read(thumbnail, never)).toBeUndefined()
     await store.remove(file)
   })
 
