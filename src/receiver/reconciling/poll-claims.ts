@@ -12,12 +12,11 @@ import { fromSandbox, sandboxOf, type Environment } from '../domain/environment.
 import type { Keys } from '../domain/keys.ts'
 import { afterClaim, pollLease } from '../domain/poll-schedule.ts'
 import type { requests } from '../domain/schema.ts'
-import { duePolls, duePollsOfRuns, type Finding, type Wanted } from './due.ts'
+import { duePolls, type Wanted } from './due.ts'
 
 /*
  * Claims due polls. Each claim is one statement: the part `due` finds requests (due.ts), and the part `claimed` begins
- * their leases (claimPolls(), at the end). The leases are renewed until the poll ends (polling.ts). If Postgres refuses the
- * claim of a row, for example by a trigger, the row is set aside for a while, so that the others are polled.
+ * their leases (claimPolls(), at the end). The leases are renewed until the poll ends (polling.ts).
  */
 
 /** The dependencies of claiming polls, and of ending them. */
@@ -90,16 +89,6 @@ export type ClaimedPoll = Omit<ClaimedRow, 'sandbox'> & {
   endRenewals: () => Promise<void>
 }
 
-/** Claims what duePolls() finds. */
-export function claimDue(deps: ClaimDeps, wanted: Wanted): Promise<ClaimedPoll[]> {
-  return claimFound(deps, wanted, duePolls)
-}
-
-/** Claims what duePollsOfRuns() finds. */
-export function claimForRun(deps: ClaimDeps, wanted: Wanted): Promise<ClaimedPoll[]> {
-  return claimFound(deps, wanted, duePollsOfRuns)
-}
-
 /** An operator waits for the answer. Landings hold locks for milliseconds, but another transaction may never end. */
 const lockWaitMs = 2000
 
@@ -129,10 +118,10 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Clai
 const maxClaims = 9
 
 /**
- * Claims the requests that `findDue` finds, without those that are being polled or set aside. If Postgres refuses that
+ * Claims the requests that `findDue` finds (due.ts), without those that are being polled or set aside. If Postgres refuses that
  * because of one row, claims one by one and sets aside the refused ones.
  */
-async function claimFound(deps: ClaimDeps, wanted: Wanted, findDue: (finding: Finding) => SQL): Promise<ClaimedPoll[]> {
+export async function claimDue(deps: ClaimDeps, wanted: Wanted, findDue = duePolls): Promise<ClaimedPoll[]> {
   const { db, setAside, stuckAfterSeconds } = deps
   const now = deps.time()
   const facts = { ...wanted, now, keys: deps.keys(), awaited: deps.awaited(), stuckAfterSeconds }

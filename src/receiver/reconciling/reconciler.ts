@@ -9,8 +9,8 @@ import { readTime, type SharedTime } from '../../platform/postgres/time.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { pollEndings, type PollEnding, type RunCounter } from '../domain/poll-endings.ts'
-import { createRestingQueues, type RestingQueues } from './due.ts'
-import { claimDue, claimOne, claimForRun } from './poll-claims.ts'
+import { createRestingQueues, duePolls, duePollsOfRuns, type RestingQueues } from './due.ts'
+import { claimDue, claimOne } from './poll-claims.ts'
 import { beginPolls, poll, type PollingDeps } from './polling.ts'
 
 /*
@@ -121,12 +121,12 @@ export async function runOnce(deps: PollingDeps, signal?: AbortSignal, run = new
  * are claimed: that may fail.
  */
 async function pollSome(deps: PollingDeps, resting: RestingQueues, run: ReconcileRun): Promise<number> {
-  const begin = async (claim: typeof claimDue) => {
-    const due = await claim(deps, { limit: claimRows, ...resting.queues() })
+  const begin = async (find: typeof duePolls) => {
+    const due = await claimDue(deps, { limit: claimRows, ...resting.queues() }, find)
     return beginPolls(deps, due, resting)
   }
-  const known = await begin(claimDue)
-  const others = await begin(claimForRun).catch(async (error: unknown) => {
+  const known = await begin(duePolls)
+  const others = await begin(duePollsOfRuns).catch(async (error: unknown) => {
     await countAll(deps, run, known)
     throw error
   })

@@ -4,7 +4,8 @@ import { postgresTime } from '../../../src/platform/postgres/time.ts'
 import { maxCounted } from '../../../src/receiver/domain/limits.ts'
 import { readBacklog } from '../../../src/receiver/gauges/backlog.ts'
 import { countOverdue } from '../../../src/receiver/gauges/overdue.ts'
-import { claimForRun } from '../../../src/receiver/reconciling/poll-claims.ts'
+import { duePollsOfRuns } from '../../../src/receiver/reconciling/due.ts'
+import { claimDue } from '../../../src/receiver/reconciling/poll-claims.ts'
 import { parseKeys } from '../../../src/receiver/sources/keys.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
 import { countingPool } from '../../support/rows-read.ts'
@@ -67,7 +68,7 @@ describe.each(testServers)('reading a large backlog, %s', (server) => {
   it('claims unpolled requests and those of unknown keys, and reads no others', async () => {
     const claims = claiming({ clock: () => new Date(), logger: createLogger('silent') })
     const deps = { keys: () => keys, time: postgresTime, ...claims, stuckAfterSeconds: 600 }
-    const claimed = await reading((db) => claimForRun({ ...deps, db }, { limit: 10, resting: new Set() }))
+    const claimed = await reading((db) => claimDue({ ...deps, db }, { limit: 10, resting: new Set() }, duePollsOfRuns))
     expect(claimed.answer.map(({ key_name }) => key_name)).toEqual([null, 'live', 'gone'])
     expect(claimed.read).toBeLessThan(100)
   })
