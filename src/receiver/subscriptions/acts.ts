@@ -165,7 +165,7 @@ async function testSubscription(
   const { url, secret } = subscriptions
   const [row] = await db.select({ url, secret }).from(subscriptions).where(eq(subscriptions.name, name))
   if (!row) return undefined
-  const sample: FeedItem = {
+  const item: FeedItem = {
     position: 0,
     request_id: '00000000-0000-0000-0000-000000000000',
     idempotency_key: null,
@@ -178,11 +178,7 @@ async function testSubscription(
   const webhookId = `test-${randomUUID()}`
   const poster = createSubscriptionPoster(settings)
   try {
-    const end = await postChange(
-      { poster, clock: () => now },
-      { ...row, webhookId, body: JSON.stringify(sample) },
-      signal,
-    )
+    const end = await postChange({ poster, clock: () => now }, row, { webhookId, item }, signal)
     const trouble = end.outcome === 'cut' ? 'the test was aborted' : 'trouble' in end ? end.trouble : null
     return { ok: end.outcome === 'accepted', trouble, webhook_id: webhookId }
   } finally {

@@ -42,11 +42,9 @@ export async function takeTurn(
   } catch (error) {
     if (isOutage(error)) throw error
     deps.logger.error({ err: error, subscription: leased.name }, 'posting to a subscription failed')
-    await putOff(deps, leased, {
-      // Bounds the text in the row.
-      trouble: `posting failed: ${failureWords(error).slice(0, 500)}`,
-      failures: leased.failures,
-    })
+    // Bounds the text in the row.
+    const trouble = `posting failed: ${failureWords(error).slice(0, 500)}`
+    await putOff(deps, leased, { trouble, failures: leased.failures })
     return { more: false }
   }
 }
@@ -75,10 +73,8 @@ async function postOn(deps: TurnDeps, leased: LeasedSubscription, holds: () => b
       probes: failures > 0,
       mayBegin,
       post: async (item) => {
-        const { name, url, secret } = leased
-        const what = { url, secret, webhookId: String(item.position), body: JSON.stringify(item) }
-        const end = await postChange(deps, what, deps.cut)
-        if (end.outcome !== 'cut') deps.onPosted(name, end.outcome)
+        const end = await postChange(deps, leased, { webhookId: String(item.position), item }, deps.cut)
+        if (end.outcome !== 'cut') deps.onPosted(leased.name, end.outcome)
         return end
       },
       save: (progress) => save(progress, true),
@@ -130,7 +126,7 @@ async function putOff(
 
 export type Progress = { position: number; ahead: readonly number[] }
 
-export type PageSending = {
+type PageSending = {
   items: readonly FeedItem[]
   from: Progress
   probes: boolean
@@ -140,7 +136,7 @@ export type PageSending = {
   save: (progress: Progress) => Promise<void>
 }
 
-export type PageSent = Progress & {
+type PageSent = Progress & {
   /** True if `save` has stored this progress already. */
   isSaved: boolean
   trouble?: string | undefined
@@ -212,9 +208,7 @@ function subjectOf(item: FeedItem): string {
   return ('idempotency_key' in item ? item.idempotency_key : null) ?? item.request_id ?? ''
 }
 
-export type ChangePost = { url: string; secret: string; webhookId: string; body: string }
-
-export type ChangePostEnd =
+type ChangePostEnd =
   | { outcome: 'accepted' }
   | { outcome: 'refused' | 'unreachable'; trouble: string }
   | { outcome: 'cut' }
@@ -231,19 +225,20 @@ export function judgeSubscriptionUrl(url: URL, { production }: { production: boo
 /** Posts a change once, signed like the provider's webhooks (spec, Events), with the time of this attempt. */
 export async function postChange(
   { poster, clock }: PostingDeps,
-  { url, secret, webhookId, body }: ChangePost,
+  { url, secret }: { url: string; secret: string },
+  { webhookId, item }: { webhookId: string; item: FeedItem },
   cut: AbortSignal,
 ): Promise<ChangePostEnd> {
-  const bytes = Buffer.from(body)
+  const body = Buffer.from(JSON.stringify(item))
   const t = Math.floor(clock().getTime() / 1000)
   const headers = {
     'content-type': 'application/json',
     'user-agent': `mediadock/${version}`,
     'x-service-webhook-id': webhookId,
     'x-service-timestamp': String(t),
-    'x-service-signature': sign(bytes, secret, t),
+    'x-service-signature': sign(body, secret, t),
   }
-  const { ok, httpStatus, detail } = await poster.post({ url, headers, body: bytes }, cut)
+  const { ok, httpStatus, detail } = await poster.post({ url, headers, body }, cut)
   if (ok) return { outcome: 'accepted' }
   if (cut.aborted) return { outcome: 'cut' }
   // The body of the answer is ignored.
