@@ -141,13 +141,8 @@ function createLifetime() {
  */
 function openPools({ databaseUrl: url, databasePoolSize }: ReceiverSettings) {
   const share = connectionsOf(databasePoolSize)
-  const accept = createPool({
-    url,
-    max: share.accept,
-    keepsPlans: true,
-    statementSeconds: flushSeconds,
-    silenceSeconds: flushSeconds + 1,
-  })
+  const soon = { statementSeconds: flushSeconds, silenceSeconds: flushSeconds + 1 }
+  const accept = createPool({ url, max: share.accept, keepsPlans: true, ...soon })
   const handOver = createPool({ url, max: share.handOver, keepsPlans: true })
   const polls = share.polls === 0 ? handOver : createPool({ url, max: share.polls, keepsPlans: true })
   const others = createPool({ url, max: share.others })
@@ -243,15 +238,9 @@ function openLanding(shared: Shared, { resting }: ReturnType<typeof openPolls>) 
 /** Storing webhooks, and the logs that are written after the answers: arrivals and the quarantine. */
 function openIntake(shared: Shared, { handOver }: ReturnType<typeof openLanding>) {
   const { settings, pools, db, time, clock, logger, metrics, pressure, wake, lifetime } = shared
+  const onStored = () => wake('inbox')
   return {
-    acceptor: createAcceptor({
-      db: pools.accept.db,
-      time,
-      logger,
-      handOver,
-      onFlush: pressure.note,
-      onStored: () => wake('inbox'),
-    }),
+    acceptor: createAcceptor({ db: pools.accept.db, time, logger, handOver, onFlush: pressure.note, onStored }),
     arrivalLog: createArrivalLog({ db, logger, clock, metrics, wake: () => wake('arrival-log') }),
     quarantine: createQuarantine({
       db,

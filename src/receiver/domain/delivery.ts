@@ -138,10 +138,7 @@ const idBytes = 6
 /**
  * Returns the identity of a delivery as a uuid: 6 bytes of the SHA-256 of the webhook id, then 10 of the SHA-256 of the
  * body. So one 16-byte key enforces the uniqueness of the pair, and all deliveries of one webhook id are adjacent.
- *
- * The body is signed and the id is not. Two bodies under one id collide with probability 2^-80, unless one sender
- * searched for both: see `idBytes`. Two ids over one body collide with 2^-48, and the second id has no further effect in
- * any case.
+ * Two ids over one body, which is signed, collide with probability 2^-48. The second id has no further effect then.
  *
  * The digest of the body also covers the name of its source, but for the default source, so two sources never share a
  * delivery.

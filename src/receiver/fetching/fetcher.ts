@@ -6,18 +6,6 @@ import type { PollRecord } from './poll-log.ts'
 import { createSourceBreakers, type SourceBreaker } from './source-breaker.ts'
 import { callSource, healthNotUpdated, type CallingDeps } from './source-call.ts'
 
-/*
- * Asks for the result of a request. The other files of this folder, in the order of a poll:
- *
- *   keys-to-try.ts      lists the keys that the poll may try, in steps
- *   source-breaker.ts   refuses calls to a source that is down
- *   source-call.ts      makes one call, here and for submits, cancellations and reads:
- *     call-budget.ts      takes the call from the budget of the key, if one is left
- *     source-client.ts    makes it over HTTP, within 10 s
- *     key-health.ts       notes what its outcome shows of the key
- *   poll-log.ts         logs it for the timeline of the request
- */
-
 type FetcherDeps = CallingDeps & {
   clock: () => Date
   /** Receives every answered call, with its outcome. */
@@ -30,7 +18,6 @@ export type ResultAnswer =
   | { kind: 'no_key' }
   | { kind: 'no_call' | 'not_found_yet' | 'others_paused' | 'others_refused'; reason: string }
 
-/** The answer, and the key that received it. */
 type Fetched = { answer: ResultAnswer; keyName: string | undefined }
 
 /** A request, with the facts that decide which keys are tried. */

@@ -4,17 +4,7 @@ import { later, type SharedTime } from '../../platform/postgres/time.ts'
 import { keyNamesOf, type GenerationKey, type Keys } from '../domain/keys.ts'
 import type { RateAnswer } from './source-client.ts'
 
-/*
- * The state of a key as its calls show it, kept in its row of `call_budgets`:
- *
- *   refused, by 401 or 403        blocked, longer each time, then tried again by one call
- *   429, or no more calls left    blocked for as long as the source demands
- *   5xx with Retry-After          blocked likewise, for at most 15 s
- *   accepted after failures       no longer failing or blocked. Polls that were held up are due at once
- *   several without an answer     all keys of the source are failing, until one is accepted
- */
-
-/** The health of a key when a call was granted. The answer of the call changes it. */
+/** The health of a key when a call was granted. The answer of the call changes it, in the key's row of `call_budgets`. */
 export type KeyHealth = {
   /** How many times in a row the source had refused the key. */
   refusals: number
@@ -22,7 +12,6 @@ export type KeyHealth = {
   failing: boolean
 }
 
-/** The outcome of a call. */
 export type CallOutcome = { kind: string; retryAfterSeconds?: number | undefined }
 
 /** The effect of an answer on the health of its key. `none`: the source neither accepted nor refused the key. */
@@ -38,7 +27,7 @@ type AnswerToCall = {
   effect?: KeyEffect | undefined
 }
 
-/** Records an answer's effect on its key: a limited or refused key is blocked, an accepted one is unblocked. */
+/** Records an answer's effect on its key: a limited or refused key is blocked, an accepted one no longer is. */
 export async function noteAnswer(
   { db, keys, time }: { db: Database; keys: () => Keys; time: SharedTime },
   { key, health, outcome, rate, downSeconds, effect = keyEffect(outcome) }: AnswerToCall,
@@ -121,10 +110,7 @@ export async function noteRecovered(
       and (key_name = ${keyName} or (refusals = 0 and key_name = any(${sql.param(keyNames)}::text[])))`)
 }
 
-/**
- * Records for every key of a source that this process gets no usable answers from the source. Any process may record
- * the end.
- */
+/** Records that no key of a source gets usable answers. Any process may record the end: noteRecovered(). */
 export async function noteFailing(db: Database, { keyNames, now }: { keyNames: string[]; now: SQL }): Promise<void> {
   await db.execute(sql`
     update mediadock.call_budgets set failing_since = ${now}

@@ -11,9 +11,6 @@ import type { Keys } from '../domain/keys.ts'
  * Each request waits in the poll queue of its key. Keys have separate budgets, so a key without calls delays no other
  * key. One queue, named `''`, is for requests without a key name and for those of unknown keys, because anyone can
  * invent key names.
- *
- *   duePolls()          due requests of known keys, and extra polls: for the poller and for runs of the reconciler
- *   duePollsOfRuns()    for runs of the reconciler alone: overdue requests without a time, and those of unknown keys
  */
 
 /** The inputs of overdue: the present time, a literal for pages, and STUCK_AFTER_SECONDS. */
@@ -159,7 +156,7 @@ export function duePolls({ now, keys, awaited, only, limit, resting, restingExtr
 }
 
 /**
- * SQL for WITH RECURSIVE: `due`, overdue requests that have no time for a poll yet, usually since they were never
+ * SQL for WITH RECURSIVE, for runs of the reconciler alone: `due`, overdue requests that have no time for a poll yet, usually since they were never
  * polled, and due requests of unknown keys; oldest first. The index skips due requests of known keys.
  */
 export function duePollsOfRuns({ now, keys, stuckAfterSeconds, only, limit, resting }: Finding): SQL {
