@@ -8,9 +8,8 @@ import { listUsableKeys } from '../accounts/keys.ts'
 import type { CatalogModel } from '../catalog/catalog-model.ts'
 import { activeModel, defaultsOf } from '../catalog/catalog.ts'
 import * as commands from '../operating/commands.ts'
-import { estimateCredits } from '../submit/estimate.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
-import { submit } from '../submit/submit.ts'
+import { estimateCredits, submit } from '../submit/submit.ts'
 import { auditedHere, type ConsoleDeps } from './actions.ts'
 import { inputOf, textsIn, textsOf } from './input-form.ts'
 import { type Filled, modelPage, type ModelView } from './model-page.ts'
@@ -46,12 +45,15 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
 
   app.get('/models/:slug', async (req, res) => {
     const model = modelOf(deps, req)
-    const key = requestIdSchema.safeParse(req.query['key'])
     const values = (await valuesLike(deps, model, req.query['like'])) ?? {
       texts: textsOf(defaultsOf(model)),
       webhookUrl: '',
     }
-    await answer(req, res, model, { ...values, keyId: key.data ?? '', idempotencyKey: randomUUID() })
+    await answer(req, res, model, {
+      ...values,
+      keyId: requestIdSchema.safeParse(req.query['key']).data ?? '',
+      idempotencyKey: randomUUID(),
+    })
   })
 
   app.post('/models/:slug/estimate', readFields, async (req, res) => {

@@ -9,15 +9,15 @@ import type { SubmitBody, Submitted } from '../../wire/schemas.ts'
 import type { Caller } from '../accounts/identify.ts'
 import { type Catalog, type CatalogModel, engineOf } from '../catalog/catalog-model.ts'
 import { findActiveModel, modelNotFound } from '../catalog/catalog.ts'
-import type { Input } from '../catalog/input.ts'
+import { type Input, validateInput } from '../catalog/input.ts'
 import { priceOf } from '../catalog/pricing.ts'
 import type { Environment } from '../domain/schema.ts'
 import { sandboxOutput } from '../engines/sandbox.ts'
 import type { StatusReader } from '../queue/status-reader.ts'
+import { checkReferences, type ReferenceRules } from '../references/reference-links.ts'
 import type { ProviderSettings } from '../settings.ts'
 import { notificationOf } from '../webhooks/notification.ts'
 import { checkWebhookUrl } from '../webhooks/webhook-url.ts'
-import { checkInput } from './estimate.ts'
 import { fingerprintOf, forgetExpiredKey, recall, type Remembered, rememberPosition } from './idempotency.ts'
 import { type Submission, writeSubmission } from './submit-statement.ts'
 
@@ -55,11 +55,9 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
   const model = findActiveModel(deps.catalog(), caller, slug)
   if (model === undefined) throw modelNotFound(slug)
   const input = checkInput(model, body.input, deps.settings)
-  const { webhookAllow: allow } = deps.settings
-  const webhookUrl =
-    body.webhook_url === undefined
-      ? undefined
-      : await checkWebhookUrl(body.webhook_url, { allow, resolve: deps.resolve })
+  const { webhook_url: given } = body
+  const rules = { allow: deps.settings.webhookAllow, resolve: deps.resolve }
+  const webhookUrl = given === undefined ? undefined : await checkWebhookUrl(given, rules)
 
   const submission = await prepare(deps, caller, model, { input, webhookUrl, idempotency })
   const outcome = await writeSubmission(deps.db, submission, deps.time(), signal)
@@ -108,6 +106,18 @@ async function positionOf(
   const position = status?.queue_position ?? 0
   if (idempotency) await rememberPosition(db, { accountId, environment, key: idempotency.key }, position)
   return position
+}
+
+/** The credits that a submit would reserve for this input (spec, estimate). Throws HttpError 422 for invalid input. */
+export function estimateCredits(model: CatalogModel, given: Record<string, unknown>, rules: ReferenceRules): number {
+  return Number(priceOf(model, checkInput(model, given, rules)))
+}
+
+/** Validates an input and the text of its links (spec, submit rule 2). Submit and estimate refuse the same inputs. */
+function checkInput(model: CatalogModel, given: Record<string, unknown>, rules: ReferenceRules): Input {
+  const input = validateInput(model, given)
+  checkReferences(input, rules)
+  return input
 }
 
 type Checked = { input: Input; webhookUrl: string | undefined; idempotency: Submission['idempotency'] }

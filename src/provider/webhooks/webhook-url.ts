@@ -2,11 +2,8 @@ import { HttpError } from '../../platform/http/http.ts'
 import { diallingOf, isPublicAddress, literalAddress, parseGivenUrl } from '../../platform/outward/public-url.ts'
 import type { Resolve } from '../../platform/outward/resolver.ts'
 
-export type WebhookUrlRules = {
-  /** PROVIDER_WEBHOOK_ALLOW: origins that may be plain http and private, for local use only. */
-  allow: readonly string[]
-  resolve: Resolve
-}
+/** `allow`: the origins of PROVIDER_WEBHOOK_ALLOW may be plain http and private, for local use only. */
+type WebhookUrlRules = { allow: readonly string[]; resolve: Resolve }
 
 /**
  * Checks a webhook_url at submit (spec, URL rules; decisions, webhook URL) and returns its canonical form. The poster
