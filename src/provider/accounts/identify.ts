@@ -51,16 +51,7 @@ export async function identifyAll(
   now: SQL,
 ): Promise<(Identified | null)[]> {
   const hashes = apiKeys.map((apiKey) => sha256(apiKey).toString('hex'))
-  const wanted = Map.groupBy(hashes, (hash) => hash)
-  const found = await executePrepared<Row>(
-    db,
-    statement(
-      [...wanted.keys()],
-      [...wanted.values()].map(({ length }) => length),
-      limits,
-      now,
-    ),
-  )
+  const found = await executePrepared<Row>(db, statement(hashes, limits, now))
   const rows = new Map(found.map((row) => [row.key_hash, row]))
   // The calls that were granted together are assigned one by one.
   const nextOfKey = createTurns()
@@ -69,10 +60,11 @@ export async function identifyAll(
     const row = rows.get(hash)
     if (row === undefined) throw new NoAnswerError('identifying a caller')
     if (row.key_id === null) return null
+    const caller = callerOf(row.key_id, row)
     const ofKey = windowAfter(row.of_key, nextOfKey(hash), limits.perKey)
-    if (ofKey.exceeded || row.of_account === null) return { caller: callerOf(row.key_id, row), rate: ofKey }
+    if (ofKey.exceeded || row.of_account === null) return { caller, rate: ofKey }
     const ofAccount = windowAfter(row.of_account, nextOfAccount(row.account_id), limits.perAccount)
-    return { caller: callerOf(row.key_id, row), rate: narrower(ofKey, ofAccount) }
+    return { caller, rate: narrower(ofKey, ofAccount) }
   })
 }
 
@@ -97,11 +89,11 @@ function callerOf(
   return { keyId, accountId, environment, scopes, faults, activations: activations ?? {} }
 }
 
-function statement(hashes: readonly string[], times: readonly number[], limits: RateLimits, now: SQL): SQL {
+function statement(hashes: readonly string[], limits: RateLimits, now: SQL): SQL {
   return sql`
     with wanted as (
-      select a.hash, decode(a.hash, 'hex') as key_hash, a.times
-      from unnest(${sql.param([...hashes])}::text[], ${sql.param([...times])}::int[]) as a (hash, times)
+      select hash, decode(hash, 'hex') as key_hash, count(*)::int as times
+      from unnest(${sql.param([...hashes])}::text[]) as hash group by hash
     ), known as (
       select k.id, k.account_id, k.environment, k.scopes, k.faults, wanted.hash, wanted.times
       from wanted join provider.api_keys k on k.key_hash = wanted.key_hash and k.revoked_at is null
