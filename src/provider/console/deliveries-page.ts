@@ -60,19 +60,19 @@ function deliveryPage(detail: DeliveryDetail): Markup {
     ${currentState(detail)}
     <section class="card">
       <h2>Body</h2>
-      <pre class="bytes" tabindex="0">${detail.body.slice(0, shownCharacters)}</pre>
+      <pre class="bytes" tabindex="0">${detail.delivery.body.slice(0, shownCharacters)}</pre>
     </section>`
 }
 
 /** The part that fetches itself until the delivery has ended. */
-function currentState({ delivery, key, attempts }: DeliveryDetail): Markup {
+function currentState({ delivery, attempts }: DeliveryDetail): Markup {
   const { id, request_id, account, url, state, standing, attempts: begun, max_attempts, created_at } = delivery
   return html`<div id="state" ${state === 'pending' ? refreshedFrom(`/deliveries/${id}/now`) : ''}>
     <section class="card">
       ${facts([
         ['State', html`<div role="status" class="live-status">${standingBadge(standing)}</div>`],
         request_id !== null && ['Request', requestLink(request_id)],
-        ['Account', html`${accountLink(account)}, key ${key.name ?? key.id}`],
+        ['Account', html`${accountLink(account)}, key ${delivery.key_name ?? delivery.api_key_id}`],
         ['URL', url],
         ['Attempts', html`${begun} of ${max_attempts}`],
         ['Made', time(created_at)],

@@ -53,8 +53,7 @@ export async function showDelivery(db: Database, id: string) {
   const attempts = await db.execute<AttemptListing>(sql`
     select number, started_at, duration_ms, ok, http_status, detail
     from provider.delivery_attempts where delivery_id = ${id} order by number desc limit 100`)
-  const { body, api_key_id, key_name, ...delivery } = row
-  return { delivery, key: { id: api_key_id, name: key_name }, body, attempts: attempts.toReversed() }
+  return { delivery: row, attempts: attempts.toReversed() }
 }
 
 /**

@@ -96,14 +96,9 @@ async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, c
   const mayRetry = !outcome.ok && claimed.attempts < claimed.max_attempts
   const retryAfterSeconds = mayRetry ? doublingPauseMs(claimed.attempts, deps.pauses) / 1000 : undefined
   const recorded = await recordAttempt(deps.db, claimed, attempt, { retryAfterSeconds, now: deps.time() })
-  const facts = {
-    delivery_id: claimed.id,
-    host: claimed.host,
-    attempt: claimed.attempts,
-    status: outcome.httpStatus,
-    recorded,
-  }
-  deps.logger.info({ ...facts, ok: outcome.ok, retry_after_seconds: retryAfterSeconds }, 'webhook attempt')
+  const { id: delivery_id, host, attempts } = claimed
+  const facts = { delivery_id, host, attempt: attempts, status: outcome.httpStatus, recorded, ok: outcome.ok }
+  deps.logger.info({ ...facts, retry_after_seconds: retryAfterSeconds }, 'webhook attempt')
 }
 
 /** Sends the same id and bytes in every attempt, with this attempt's time and signature (spec, Events). */
@@ -112,22 +107,12 @@ async function send(
   claimed: ClaimedDelivery,
   cut: AbortSignal,
 ) {
-  const secret = await readSigningSecret(db, claimed.api_key_id, secretKey).catch((error: unknown) => {
-    // If Postgres does not answer, the key may still be valid.
-    if (!(error instanceof UnreadableSecretError)) throw error
-    logger.error(
-      { err: error, key_id: claimed.api_key_id },
-      'signing secret cannot be decrypted: check whether PROVIDER_SECRET_KEY changed',
-    )
-    return undefined
-  })
-  if (secret === undefined)
-    return { ok: false, httpStatus: undefined, detail: 'not sent: the signing secret of the key cannot be read' }
   const body = Buffer.from(claimed.body, 'utf8')
-  const { id, url, account_id: accountId } = claimed
+  const { id, url, account_id: accountId, api_key_id: keyId } = claimed
   const timestampSeconds = Math.floor(hostClock().getTime() / 1000)
   const signed = strikes(claimed.faults?.bad_signature, random) ? Buffer.concat([body, Buffer.from(' ')]) : body
   try {
+    const secret = await readSigningSecret(db, keyId, secretKey)
     const headers = {
       'content-type': 'application/json',
       'user-agent': userAgent,
@@ -135,7 +120,13 @@ async function send(
     }
     return await poster.post({ url, headers, body }, cut)
   } catch (error) {
-    if (!(error instanceof UnusableSecretError)) throw error
-    return { ok: false, httpStatus: undefined, detail: `not sent: ${error.message}` }
+    if (error instanceof UnusableSecretError) return notSent(error.message)
+    // If Postgres does not answer, the key may still be valid.
+    if (!(error instanceof UnreadableSecretError)) throw error
+    const message = 'signing secret cannot be decrypted: check whether PROVIDER_SECRET_KEY changed'
+    logger.error({ err: error, key_id: keyId }, message)
+    return notSent('the signing secret of the key cannot be read')
   }
 }
+
+const notSent = (why: string) => ({ ok: false, httpStatus: undefined, detail: `not sent: ${why}` })

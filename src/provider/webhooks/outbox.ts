@@ -1,3 +1,4 @@
+import type { PostOutcome } from '../../platform/outward/poster.ts'
 import { statementRows } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
@@ -22,12 +23,7 @@ export function insertDelivery(delivery: NewDelivery | undefined, request: SQL, 
     from ${request} r`
 }
 
-export type Attempt = {
-  durationMs: number
-  ok: boolean
-  httpStatus: number | undefined
-  detail: string
-}
+export type Attempt = PostOutcome & { durationMs: number }
 
 /**
  * Records an attempt and its consequence. Without `retryAfterSeconds` there is no further attempt. Returns false
