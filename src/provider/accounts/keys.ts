@@ -51,14 +51,7 @@ export async function insertKey({ db, secretKey }: { db: Database; secretKey: Bu
 }
 
 /** A key that the first start on a laptop creates and later starts reuse. */
-export type DemoKey = {
-  account: string
-  name: string
-  environment: Environment
-  apiKey: string
-  signingSecret: string
-  credits: number
-}
+export type DemoKey = Required<Omit<NewKey, 'id' | 'scopes'>> & { credits: number }
 
 /** Creates missing keys. The account of a live key gets its credits once. */
 export async function importDemoKeys(

@@ -14,12 +14,7 @@ type HousekeepingDeps = {
 }
 
 /** Removes expired Idempotency-Keys, idle rate windows, and files of references that dead processes left. */
-export async function runHousekeepingOnce({
-  db,
-  time,
-  hostClock,
-  mediaDir,
-}: HousekeepingDeps): Promise<{ more: boolean }> {
+export async function runHousekeepingOnce({ db, time, hostClock, mediaDir }: HousekeepingDeps) {
   const now = time()
   await removeLeftReferences(mediaDir, hostClock().getTime())
   const keys = await pruneExpiredKeys(db, statementRows, now)
