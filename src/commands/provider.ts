@@ -1,9 +1,10 @@
-import { readProviderCatalog, readProviderSecretKey } from '../config/config.ts'
+import { readProviderSecretKey, readSome } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
 import { listKeys } from '../provider/accounts/keys.ts'
 import { checkLedger } from '../provider/accounts/ledger.ts'
 import * as provider from '../provider/operating/commands.ts'
 import type { CommandDeps } from '../provider/operating/commands.ts'
+import { readCatalogSettings } from '../provider/settings.ts'
 import { actorHere, stderrLogger } from './audited-command.ts'
 import { withDatabase } from './database.ts'
 import { printItems, type TableColumns } from './listing.ts'
@@ -95,11 +96,9 @@ Models come from PROVIDER_CATALOG: set it here to the provider's value.
     if (!action) throw new UsageError('unknown action: mediadock provider --help lists the actions')
     // Only `keys create` encrypts a secret. Other actions work without the secret key.
     const secretKey =
-      action === actions['keys create']
-        ? readProviderSecretKey(env, (await readLocalSecrets(env)).defaults.secretKey)
-        : undefined
+      action === actions['keys create'] && readProviderSecretKey(env, (await readLocalSecrets(env)).defaults.secretKey)
     // Read lazily, because most actions need no catalog.
-    const catalog = () => readProviderCatalog(env)
+    const catalog = () => readSome(env, readCatalogSettings).catalog
     const by = { via: 'cli', actor: actorHere() } as const
     return withDatabase(env, 'provider', async (databaseUrl) => {
       const given = { databaseUrl, catalog, by, logger: stderrLogger, ...(secretKey && { secretKey }) }

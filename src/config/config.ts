@@ -9,12 +9,7 @@ import {
   withSetting,
 } from '../platform/settings.ts'
 import { migrations as provider } from '../provider/domain/migrations.ts'
-import {
-  type ProviderSettings,
-  readCatalogSettings,
-  readProviderSettings,
-  secretKeySchema,
-} from '../provider/settings.ts'
+import { type ProviderSettings, readProviderSettings, secretKeySchema } from '../provider/settings.ts'
 import { migrations as receiver } from '../receiver/domain/migrations.ts'
 import { readReceiverSettings, type ReceiverSettings } from '../receiver/settings.ts'
 import { misspeltSettings } from './misspelt.ts'
@@ -30,7 +25,7 @@ export type LocalDefaults = {
   secretKey: string | undefined
 }
 
-const noDefaults: LocalDefaults = { databaseUrl: undefined, keys: undefined, secretKey: undefined }
+export const noDefaults: LocalDefaults = { databaseUrl: undefined, keys: undefined, secretKey: undefined }
 
 export type Config = {
   production: boolean
@@ -94,11 +89,6 @@ export function readDatabaseUrl(env: ProcessEnvironment, program: Program, fallb
       reader.problems.push({ name: 'DATABASE_URL', message: 'is required' })
     return url ?? ''
   })
-}
-
-/** The provider's catalog, for a command on the command line. Throws ConfigError if the catalog's file is invalid. */
-export function readProviderCatalog(env: ProcessEnvironment): ProviderSettings['catalog'] {
-  return readSome(env, readCatalogSettings).catalog
 }
 
 /** The key that encrypts signing secrets, for a command on the command line. Throws ConfigError if none is set. */

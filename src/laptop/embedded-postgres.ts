@@ -219,11 +219,8 @@ export async function stopLeftover(cluster: string, password: string, logger: Lo
 
 /** True if this folder is the working directory of the process. Always false outside Linux. */
 async function worksIn(pid: number, folder: string): Promise<boolean> {
-  const [theirs, ours] = await Promise.all([fs.readlink(`/proc/${pid}/cwd`), fs.realpath(folder)]).catch(() => [
-    undefined,
-    undefined,
-  ])
-  return theirs !== undefined && theirs === ours
+  const theirs = await fs.readlink(`/proc/${pid}/cwd`).catch(() => undefined)
+  return theirs !== undefined && theirs === (await fs.realpath(folder).catch(() => undefined))
 }
 
 /** Reads pid and port from the pid file of a running or killed server. */

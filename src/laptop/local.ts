@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { z } from 'zod'
-import { isProduction, needsEmbeddedPostgres, type LocalDefaults, type Program } from '../config/config.ts'
+import { isProduction, needsEmbeddedPostgres, noDefaults, type LocalDefaults, type Program } from '../config/config.ts'
 import type { Logger } from '../platform/logger.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
 import type { DemoKey } from '../provider/program.ts'
@@ -22,7 +22,7 @@ export type Local = {
 }
 
 const nothing: Local = {
-  defaults: { databaseUrl: undefined, keys: undefined, secretKey: undefined },
+  defaults: noDefaults,
   demoKeys: [],
   isEmbedded: false,
   ended: new Promise(() => {}),

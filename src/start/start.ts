@@ -96,8 +96,8 @@ async function startPrograms(
   const wanted: (() => Promise<RunningProgram>)[] = []
   if (provider) {
     const { startProvider } = await import('../provider/program.ts')
-    const { onHangup: onCatalogReload } = stopping
-    wanted.push(() => startProvider({ settings: provider, demoKeys: local.demoKeys, onCatalogReload, ...shared }))
+    const { demoKeys } = local
+    wanted.push(() => startProvider({ settings: provider, demoKeys, onCatalogReload: stopping.onHangup, ...shared }))
   }
   if (receiver) {
     const { startReceiver } = await import('../receiver/program.ts')
@@ -105,7 +105,10 @@ async function startPrograms(
     const { slices } = await import('../receiver/slices.ts')
     const pages = await Promise.all(slices.map((slice) => slice.internal()))
     const internal = (deps: ReceiverDeps) => internalRouter(deps, pages)
-    const onKeysReload = stopping.onKeysReload(receiver, logger)
+    const onKeysReload = (replace: (keys: Keys) => void) => {
+      if (receiver.keysFile !== undefined || receiver.sourcesFile !== undefined)
+        stopping.onHangup(() => void readKeysAgain(receiver, replace, logger))
+    }
     wanted.push(() => startReceiver({ settings: receiver, slices, internal, onKeysReload, ...shared }))
   }
   // Start after all are loaded, so that no start can fail while another program is still loading.
@@ -141,7 +144,6 @@ type Stopping = {
   isRequested: () => boolean
   /** Adds a file reader that runs on SIGHUP. */
   onHangup: (reread: () => void) => void
-  onKeysReload: (settings: ReceiverSettings, logger: Logger) => (replace: (keys: Keys) => void) => void
 }
 
 /**
@@ -177,11 +179,7 @@ function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: 
     .on('SIGTERM', onSignal)
     .on('SIGHUP', () => (hangupStops ? onTerminalClosed() : rereadAll()))
   const onHangup = (reread: () => void) => void rereads.push(reread)
-  const onKeysReload: Stopping['onKeysReload'] = (settings, programLogger) => (replace) => {
-    if (settings.keysFile !== undefined || settings.sourcesFile !== undefined)
-      onHangup(() => void readKeysAgain(settings, replace, programLogger))
-  }
-  return { requested, request, isRequested: () => stopRequestedAt !== undefined, onHangup, onKeysReload }
+  return { requested, request, isRequested: () => stopRequestedAt !== undefined, onHangup }
 }
 
 /** Reloads the keys of all sources. An invalid file changes nothing. */
