@@ -22,24 +22,18 @@ type AccountBalance = {
 /** Reads which keys lack credits, and the balances of accounts. */
 export async function readBalances(tx: Executor, now: Date): Promise<Balances> {
   const at = sql`${now.toISOString()}::timestamptz`
-  const refused = await tx.execute<{ key_name: string; at: string }>(sql`
-    select b.key_name, b.credits_refused_at as at from mediadock.call_budgets b
+  const refused = await tx.execute<{ keyName: string; at: string }>(sql`
+    select b.key_name as "keyName", b.credits_refused_at as at from mediadock.call_budgets b
     where b.credits_refused_at > ${at} - interval '1 hour' order by b.key_name`)
-  type Row = { key_name: string; balance: string; spent: string; difference: string | null }
   // A balance is read each hour. One older than two hours belongs to a removed or failing key.
-  const accounts = await tx.execute<Row>(sql`
-    select distinct on (coalesce(b.account_id, b.key_name)) b.key_name, b.balance,
-      b.spent_last_hour as spent, b.cost_difference as difference
+  const accounts = await tx.execute<AccountBalance>(sql`
+    select distinct on (coalesce(b.account_id, b.key_name)) b.key_name as "keyName", b.balance::float8 as credits,
+      coalesce(b.spent_last_hour, 0)::float8 as "spentLastHour", b.cost_difference::float8 as difference
     from mediadock.call_budgets b
     where b.balance_at > ${at} - interval '2 hours'
     order by coalesce(b.account_id, b.key_name), b.balance_at desc`)
   return {
-    refused: refused.map((row) => ({ keyName: row.key_name, at: new Date(row.at).toISOString() })),
-    accounts: accounts.map(({ key_name, balance, spent, difference }) => ({
-      keyName: key_name,
-      credits: Number(balance),
-      spentLastHour: Number(spent),
-      difference: difference === null ? null : Number(difference),
-    })),
+    refused: refused.map(({ keyName, at }) => ({ keyName, at: new Date(at).toISOString() })),
+    accounts,
   }
 }

@@ -13,7 +13,7 @@ type InboxDepth = {
   pending: number
   oldestSeconds: number
   /** Why the last round failed, for the oldest delivery with a reason. */
-  trouble?: string | undefined
+  trouble: string | null
 }
 
 /** The rows read at each end of the order of due times: deliveries that are due, and those that were put off. */
@@ -27,11 +27,11 @@ export async function inboxDepth(db: Executor, now: Date): Promise<InboxDepth> {
   const end = (order: SQL) => sql`
       (select ${list(inbox, 'delivery_id', 'trouble', 'replay_id')} from mediadock.inbox
        order by ${inbox.due_at} ${order} limit ${maxLookedAt})`
-  const rows = await db.execute<{ pending: string; oldest: string | null; trouble: string | null }>(sql`
+  const rows = await db.execute<InboxDepth>(sql`
     with looked_at as (${end(sql`asc`)} union ${end(sql`desc`)})
-    select (select count(*) from mediadock.inbox) as pending,
+    select (select count(*)::int from mediadock.inbox) as pending,
            (array_agg(trouble order by since) filter (where trouble is not null))[1] as trouble,
-           extract(epoch from ${now.toISOString()}::timestamptz - min(since)) as oldest
+           greatest(extract(epoch from ${now.toISOString()}::timestamptz - min(since)), 0)::float8 as "oldestSeconds"
     from looked_at
     left join lateral (
       select ${replays.started_at} from mediadock.replays
@@ -39,8 +39,7 @@ export async function inboxDepth(db: Executor, now: Date): Promise<InboxDepth> {
     cross join lateral (
       select greatest(${deliveries.received_at}, started_at) as since
       from mediadock.deliveries where ${deliveries.id} = looked_at.delivery_id limit 1) as d`)
-  const { pending, oldest, trouble } = one(rows, 'counting pending deliveries')
-  return { pending: Number(pending), oldestSeconds: Math.max(0, Number(oldest ?? 0)), trouble: trouble ?? undefined }
+  return one(rows, 'counting pending deliveries')
 }
 
 export async function countParked(db: Executor): Promise<number> {

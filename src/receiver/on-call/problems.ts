@@ -65,7 +65,7 @@ function slowness({ recent: { ack_p95_ms: ackMs } }: Numbers): Problem[] {
 function inboxProblem({ inbox: { pending, oldestSeconds, trouble } }: Numbers): Problem[] {
   if (pending === 0 || oldestSeconds <= oldSeconds) return []
   const waits = count(pending, 'accepted delivery waits', 'accepted deliveries wait')
-  const last = trouble === undefined ? '' : ` Last failure: ${trouble}.`
+  const last = trouble === null ? '' : ` Last failure: ${trouble}.`
   const text = `${waits} to be processed, the oldest for ${duration(oldestSeconds)}.${last}`
   return [{ severity: 'critical', text, cause: 'inbox_old', count: pending, href: '/deliveries?state=pending' }]
 }

@@ -25,7 +25,6 @@ export const costFiltersSchema = z.strictObject({
     .describe('`model`, `key_name`, `day` (UTC, of tracking) or `metadata.<name>`.'),
   ...times,
 })
-export type CostFilters = z.infer<typeof costFiltersSchema>
 
 const sums = {
   requests: z.int(),
@@ -60,7 +59,7 @@ type Row = { grouping: string | null; place: number | null; requests: string; se
  * result, or before that from the submit's answer. The sandbox charges nothing (spec, What the service does). Sources
  * other than the default one do not state credits.
  */
-export async function readCosts(db: Database, { by, since, until }: CostFilters): Promise<Costs> {
+export async function readCosts(db: Database, { by, since, until }: z.infer<typeof costFiltersSchema>): Promise<Costs> {
   const rows = await readWithin(db, (tx) =>
     tx.execute<Row>(sql`
       with costs as (
@@ -123,10 +122,10 @@ const b = columnsOf(callBudgets, 'b')
  */
 export async function readSpending(db: Database, keyName: string, now: SQL): Promise<Spending> {
   const rows = await readWithin(db, (tx) =>
-    tx.execute<{ spent: string }>(sql`
-      select coalesce(sum(credits), 0) as spent from (${requestsSince(keyName, later(now, -3600))}) as own`),
+    tx.execute<{ spent: number }>(sql`
+      select coalesce(sum(credits), 0)::float8 as spent from (${requestsSince(keyName, later(now, -3600))}) as own`),
   )
-  const lastHour = Number(one(rows, 'summing the cost of the last hour').spent)
+  const { spent: lastHour } = one(rows, 'summing the cost of the last hour')
   try {
     return { lastHour, month: await readWithin(db, (tx) => readMonth(tx, keyName, now)) }
   } catch (error) {
@@ -138,16 +137,14 @@ export async function readSpending(db: Database, keyName: string, now: SQL): Pro
 /** The provider counts a request when it ended: for this receiver, at some time between tracking and landing. */
 async function readMonth(tx: Executor, keyName: string, now: SQL): Promise<MonthSpending> {
   const from = later(now, -30 * 86_400)
-  type Row = { least: string; most: string; requests: string; covers: boolean; unknown: boolean }
-  const rows = await tx.execute<Row>(sql`
-    select coalesce(sum(cost) filter (where landed_at is not null and tracked_at >= ${from}), 0) as least,
-      coalesce(sum(credits) filter (where coalesce(landed_at >= ${from}, true)), 0) as most,
-      count(*) filter (where tracked_at >= ${from}) as requests,
-      coalesce(bool_or(tracked_at < ${from}), false) as covers,
-      coalesce(bool_or(credits is null and tracked_at >= ${later(now, -86_400)}), false) as unknown
+  const rows = await tx.execute<MonthSpending>(sql`
+    select coalesce(sum(cost) filter (where landed_at is not null and tracked_at >= ${from}), 0)::float8 as least,
+      case when not coalesce(bool_or(credits is null and tracked_at >= ${later(now, -86_400)}), false)
+        then coalesce(sum(credits) filter (where coalesce(landed_at >= ${from}, true)), 0)::float8 end as most,
+      (count(*) filter (where tracked_at >= ${from}))::int as requests,
+      coalesce(bool_or(tracked_at < ${from}), false) as covers
     from (${requestsSince(keyName, later(now, -31 * 86_400))}) as own`)
-  const { least, most, requests, covers, unknown } = one(rows, 'summing the cost of 30 days')
-  return { least: Number(least), most: unknown ? null : Number(most), requests: Number(requests), covers }
+  return one(rows, 'summing the cost of 30 days')
 }
 
 /** The live requests of the account of this key that were tracked since then. */

@@ -72,7 +72,7 @@ export const requestSchema = z
   .meta({ id: 'Request' })
 export type Request = z.infer<typeof requestSchema>
 
-type RequestRow = Omit<Request, 'cost'> & { cost: string | null; micros: string; matched: boolean; cut: boolean }
+type RequestRow = Request & { micros: string; matched: boolean; cut: boolean }
 
 const order: Order = { at: r.tracked_at, id: r.request_id }
 
@@ -153,7 +153,7 @@ function selectRequests(which: SQL, overdue: StuckAfter, walk: PageWalk = {}): S
       (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items,
       (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}
         and ${m.archive_error} like 'gone%') as media_gone,
-      ${list(r, 'media_complete', 'cost', 'error_code', 'error_message', 'source')}, first.media as first_media,
+      ${list(r, 'media_complete', 'error_code', 'error_message', 'source')}, ${r.cost}::float8, first.media as first_media,
       ${list(r, 'tracked_at', 'created_at', 'completed_at', 'landed_at', 'confirmed_at', 'polls')},
       webhooks.webhook_at, webhooks.contradiction, r.cut,
       least(${r.next_poll_at}, ${r.doubt_poll_at}) as next_poll_at,
@@ -251,6 +251,5 @@ function statusIs(status: Request['status']): SQL | undefined {
 
 function toRequest({ micros: _micros, matched: _matched, cut: _cut, ...row }: RequestRow): Request {
   const times = ['tracked_at', 'created_at', 'completed_at', 'landed_at', 'confirmed_at', 'webhook_at'] as const
-  const request = withIso(row, ...times, 'polled_at', 'next_poll_at')
-  return { ...request, cost: row.cost === null ? null : Number(row.cost) }
+  return withIso(row, ...times, 'polled_at', 'next_poll_at')
 }

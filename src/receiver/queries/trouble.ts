@@ -12,7 +12,7 @@ import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
 import { notCalled } from '../submitting/generations.ts'
 import { d, r, q } from './aliases.ts'
 import { mayBeTheProviders } from './give-ups.ts'
-import { iso, isoAlways, newestFirst, withIso } from './page.ts'
+import { newestFirst, withIso } from './page.ts'
 
 const budget = columnsOf(callBudgets)
 const polls = columnsOf(onCall.polls)
@@ -36,14 +36,7 @@ export async function readFailingSources(
 ): Promise<FailingSource[]> {
   const since = sql`${new Date(now.getTime() - 15 * 60_000).toISOString()}::timestamptz`
   const sources = JSON.stringify(Object.fromEntries(keys.all.map(({ name, source }) => [name, source.name])))
-  const rows = await tx.execute<{
-    source: string
-    failed: number
-    first: string
-    answered: boolean
-    detail: string | null
-    noted: string | null
-  }>(sql`
+  const rows = await tx.execute<FailingSource>(sql`
     with source_of_key as materialized (select key as name, value as source from jsonb_each_text(${sources}::jsonb)),
     recent as materialized (
       select ${polls.polled_at}, ${polls.detail}, ${polls.key_name}, ${polls.outcome} in ('unreachable', 'invalid') as failed
@@ -54,20 +47,15 @@ export async function readFailingSources(
         as answered_at
       from recent join source_of_key k on k.name = recent.key_name
     )
-    select source, count(*)::int as failed, min(polled_at) as first, answered_at is not null as answered,
-      (array_agg(detail order by polled_at desc))[1] as detail,
-      (select min(${budget.failing_since}) from mediadock.call_budgets join source_of_key k on k.name = ${budget.key_name}
-        where k.source = of_source.source and ${budget.refusals} = 0) as noted
+    select source as source_name, count(*)::int as failed, (array_agg(detail order by polled_at desc))[1] as detail,
+      least(min(polled_at), (
+        select min(${budget.failing_since}) from mediadock.call_budgets join source_of_key k on k.name = ${budget.key_name}
+        where k.source = of_source.source and ${budget.refusals} = 0)) as failing_since
     from of_source where failed and (answered_at is null or polled_at > answered_at)
-    group by source, answered_at order by source <> ${keys.defaultSource.name}, source`)
-  // One or two failures after an answered call may be an accident.
-  return rows
-    .filter(({ failed, answered }) => failed >= 3 || !answered)
-    .map(({ source, failed, first, detail, noted }) => {
-      const [seen, before] = [isoAlways(first), iso(noted)]
-      const failing_since = before !== null && before < seen ? before : seen
-      return { source_name: source, failing_since, failed, detail }
-    })
+    group by source, answered_at
+    -- One or two failures after an answered call may be an accident.
+    having count(*) >= 3 or answered_at is null order by source <> ${keys.defaultSource.name}, source`)
+  return rows.map((row) => withIso(row, 'failing_since'))
 }
 
 /** `source_name` is null for the default source: see storedName(). */

@@ -16,7 +16,7 @@ const calm: Numbers = {
   startedAt: undefined,
   recent: { minutes: 5, arrivals: 100, by_outcome: [], ack_p95_ms: 12 },
   failing: [],
-  inbox: { pending: 0, oldestSeconds: 0, trouble: undefined },
+  inbox: { pending: 0, oldestSeconds: 0, trouble: null },
   parked: [],
   unsequencedSeconds: 0,
   notifyQueue: { usage: 0.1, notifies: true, holder: null },
@@ -391,7 +391,7 @@ const cases: Case[] = [
   ],
   [
     'an old inbox',
-    { inbox: { pending: 1, oldestSeconds: 61 } },
+    { inbox: { pending: 1, oldestSeconds: 61, trouble: null } },
     {
       severity: 'critical',
       cause: 'inbox_old',
@@ -975,7 +975,7 @@ describe('the sentences of problems', () => {
 
   it.each<[string, Partial<Numbers>]>([
     ['a slow answer or two', { recent: { ...calm.recent, ack_p95_ms: 1999 } }],
-    ['an inbox that is just being worked on', { inbox: { pending: 500, oldestSeconds: 60 } }],
+    ['an inbox that is just being worked on', { inbox: { pending: 500, oldestSeconds: 60, trouble: null } }],
     [
       'webhooks that failed here and landed in another way',
       {
@@ -1029,7 +1029,7 @@ describe('the sentences of problems', () => {
       ...calm,
       ...refusedFor('malformed_header', 1),
       overdue: 1,
-      inbox: { pending: 1, oldestSeconds: 90 },
+      inbox: { pending: 1, oldestSeconds: 90, trouble: null },
       parked: [{ reason: 'not_json', count: 1, first_seen: '', last_seen: '' }],
     }
     expect(problemsOf(numbers).map(({ severity, cause }) => `${severity} ${cause}`)).toEqual([
