@@ -8,7 +8,7 @@ import { readWithin } from '../../queries/deadline.ts'
 import { parseFilters } from '../../queries/filters.ts'
 import { listGiveUps } from '../../queries/give-ups.ts'
 import { checkQuarantine, type Check } from '../../queries/quarantine.ts'
-import { causeText } from '../parts/cause.ts'
+import { causeText, sumOf } from '../parts/cause.ts'
 import { looks } from '../parts/list-view.ts'
 import { card, counted, number, queryOf, without } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
@@ -44,9 +44,9 @@ async function overview({ db, keys, clock, settings }: ConsoleDeps): Promise<Mar
     checkQuarantine(db, keys(), 'no_matching_secret'),
   ])
   return html`${addedSecretHint(check)}
-    ${card(`Quarantine: ${counted(sum(quarantined), 'refused arrival', 'refused arrivals')}`, quarantineBody({ causes: quarantined, check, keys: settings }))}
+    ${card(`Quarantine: ${counted(sumOf(quarantined), 'refused arrival', 'refused arrivals')}`, quarantineBody({ causes: quarantined, check, keys: settings }))}
     ${giveUpCard(giveUps, now)}
-    ${card(`Parked: ${counted(sum(parked), 'delivery', 'deliveries')}`, parkedBody(parked, settings))}`
+    ${card(`Parked: ${counted(sumOf(parked), 'delivery', 'deliveries')}`, parkedBody(parked, settings))}`
 }
 
 type Listed = { causes: readonly Cause[]; check?: Check | undefined; keys: KeysPlace }
@@ -55,7 +55,7 @@ function quarantineBody({ causes, check, keys }: Listed): Markup {
   if (causes.length === 0) return emptyState('The quarantine is empty: no refused webhook is kept.')
   return html`<p class="soft">Refused with 4xx, because nothing proved that the provider sent them. They are kept so that they can be verified again after a missing secret was added. When space runs out, old arrivals of unknown senders are deleted first.</p>
     ${causeList('quarantine', { causes, check, keys })}
-    <div class="inline actions"><a class="button quiet" href="/parked/verify">Verify all ${number(sum(causes))} again…</a><a class="button quiet" href="/parked?view=quarantine">List all</a></div>`
+    <div class="inline actions"><a class="button quiet" href="/parked/verify">Verify all ${number(sumOf(causes))} again…</a><a class="button quiet" href="/parked?view=quarantine">List all</a></div>`
 }
 
 function parkedBody(causes: readonly Cause[], keys: KeysPlace): Markup {
@@ -89,8 +89,4 @@ function causeItem(
     <div class="how-many"><b>${number(count)}</b><span class="soft">first seen</span> ${moment(first_seen)} <span class="soft">last seen</span> ${moment(last_seen)}</div>
     <div class="inline">${act}</div>
   </li>`
-}
-
-function sum(causes: readonly Cause[]): number {
-  return causes.reduce((all, { count }) => all + count, 0)
 }

@@ -1,15 +1,6 @@
 import { type Response, Router, type Request } from 'express'
 import { html } from 'hono/html'
-import {
-  type Markup,
-  linkTo,
-  type Query,
-  type Fact,
-  moment,
-  table,
-  time,
-  facts,
-} from '../../../platform/pages/parts.ts'
+import { type Markup, linkTo, type Query, type Fact, moment, time, facts } from '../../../platform/pages/parts.ts'
 import { unknown } from '../../api/operation.ts'
 import { statedRequestId, sha256Hex } from '../../domain/delivery.ts'
 import { defaultSourceName } from '../../domain/source.ts'
@@ -19,7 +10,6 @@ import { readQuarantineCauses } from '../../queries/causes.ts'
 import { readWithin } from '../../queries/deadline.ts'
 import { quarantineListSchema } from '../../queries/filters.ts'
 import { listGiveUps, type GiveUp } from '../../queries/give-ups.ts'
-import type { Page } from '../../queries/page.ts'
 import {
   checkQuarantine,
   listQuarantine,
@@ -28,8 +18,8 @@ import {
   type QuarantinedDetail,
 } from '../../queries/quarantine.ts'
 import { bodyPart, bodyViewOf, headersPart, sendDownload, type BodyView } from '../parts/body-view.ts'
-import { causeCard, causeText } from '../parts/cause.ts'
-import { causeField, webhookIdField, sendList } from '../parts/list-view.ts'
+import { causeCard, causeText, sumOf } from '../parts/cause.ts'
+import { causeField, listTable, sendList, webhookIdField, type ListColumn } from '../parts/list-view.ts'
 import { code, foreign, number, size, sourceLine, card, notice, shortId } from '../parts/parts.ts'
 import { type ConsoleDeps, sendConsolePage } from '../parts/shell.ts'
 import { addedSecretHint, isOfTime } from './verify-pages.ts'
@@ -47,10 +37,8 @@ export async function sendQuarantine(console: ConsoleDeps, res: Response, title:
   const giveUps = await readWithin(db, (tx) => listGiveUps(tx, clock()))
   const moreFacts = failingFacts(giveUps.filter((one) => one.reason === reason && !one.given_up))
   const more = reason === 'no_matching_secret' ? keysExample : html``
-  const all = causes.reduce(
-    (sum, { reason: its, count }) => sum + (reason === undefined || its === reason ? count : 0),
-    0,
-  )
+  const all = sumOf(causes.filter((cause) => reason === undefined || cause.reason === reason))
+  const shown = reason === undefined ? columns : columns.filter(({ name }) => name !== 'cause')
   await sendList(console, res, {
     title,
     above: html`${head(reason)} ${addedSecretHint(check)}
@@ -60,36 +48,28 @@ export async function sendQuarantine(console: ConsoleDeps, res: Response, title:
     fields: [webhookIdField, causeField('Cause', refusalReasons)],
     schema: quarantineListSchema,
     read: (wanted) => listQuarantine(db, keys(), wanted),
-    shown: (listed) =>
+    shown: ({ data }) =>
       html`${all === 0 || isOfTime(reason) ? '' : html`<div class="bulk"><a class="button quiet" href="${linkTo('/parked/verify', { reason })}">Verify ${all === 1 ? 'it' : `${reason === undefined ? 'all' : 'these'} ${number(all)}`} again…</a></div>`}
-        <div class="card table-card">${quarantineTable(listed, query)}</div>`,
+        <div class="card table-card">${listTable({ label: 'Refused arrivals', columns: shown, items: data, empty: emptyQuarantine(query) })}</div>`,
   })
 }
 
-function quarantineTable({ data }: Page<QuarantinedEntry>, query: Query): Markup {
-  return table({
-    label: 'Refused arrivals',
-    columns: [
-      'Arrived',
-      'Webhook id',
-      ...(query['reason'] === undefined ? ['Cause'] : []),
-      { head: 'Size', kind: 'number' },
-      { head: 'Body begins', kind: 'minor' },
-    ],
-    rows: data.map(({ id, arrived_at, reason, webhook_id, headers, bytes, body_preview }) => ({
-      id: String(id),
-      cells: [
-        html`<a href="/parked/quarantine/${id}">${moment(arrived_at, 'precise')}</a>
+const columns: readonly ListColumn<QuarantinedEntry>[] = [
+  {
+    head: 'Arrived',
+    cell: ({ id, arrived_at, headers }) =>
+      html`<a href="/parked/quarantine/${id}">${moment(arrived_at, 'precise')}</a>
           ${sourceLine(pathIn(headers).sourceName)}`,
-        html`<span class="mono">${foreign(webhook_id, 24)}</span>`,
-        ...(query['reason'] === undefined ? [code(reason)] : []),
-        size(bytes),
-        html`<span class="mono soft">${foreign(body_preview, 64)}</span>`,
-      ],
-    })),
-    empty: emptyQuarantine(query),
-  })
-}
+  },
+  { head: 'Webhook id', cell: ({ webhook_id }) => html`<span class="mono">${foreign(webhook_id, 24)}</span>` },
+  { head: 'Cause', name: 'cause', cell: ({ reason }) => code(reason) },
+  { head: 'Size', kind: 'number', cell: ({ bytes }) => size(bytes) },
+  {
+    head: 'Body begins',
+    kind: 'minor',
+    cell: ({ body_preview }) => html`<span class="mono soft">${foreign(body_preview, 64)}</span>`,
+  },
+]
 
 function emptyQuarantine({ reason, webhook_id }: Query): Markup {
   const arrivals = linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', reason, webhook_id })

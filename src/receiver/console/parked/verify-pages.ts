@@ -14,6 +14,7 @@ import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
 import { digits, parseFilters, textFilter } from '../../queries/filters.ts'
 import { checkQuarantine, type Check } from '../../queries/quarantine.ts'
 import { deliveryColumns } from '../deliveries/delivery-rows.ts'
+import { sumOf } from '../parts/cause.ts'
 import { listTable } from '../parts/list-view.ts'
 import { badge, counted, foreign, notice, number, problem, queryOf, without } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
@@ -27,7 +28,6 @@ const resultSchema = z.strictObject({
   refused: countSchema,
   ids: z.string().optional(),
 })
-type Result = z.infer<typeof resultSchema>
 
 /** Verifying refused arrivals again: the confirmation, then the result. */
 export function verifyRoutes(console: ConsoleDeps): Router {
@@ -84,7 +84,7 @@ async function previewPage({ db, keys, settings }: ConsoleDeps, reason: string |
   const tried = reason ?? 'no_matching_secret'
   const check = await checkQuarantine(db, keys(), tried)
   const secrets = keys().all.map(({ name }) => name)
-  const all = causes.reduce((sum, { count }) => sum + count, 0)
+  const all = sumOf(causes)
   const back = reason === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason })
   if (all === 0)
     return html`<h1>Verify again</h1>${confirmation({ title: 'There is nothing to verify', what: html`<p>The quarantine has no such arrivals. Earlier ones were accepted, replaced by newer ones, or deleted after RETENTION_DAYS.</p>`, confirm: undefined, back })}`
@@ -111,7 +111,7 @@ function tryOf(check: Check | undefined): Markup {
 }
 
 function resultPage(
-  { reason, checked, accepted, refused }: Result,
+  { reason, checked, accepted, refused }: z.infer<typeof resultSchema>,
   deliveries: readonly DeliveryEntry[],
   query: Query,
 ): Markup {

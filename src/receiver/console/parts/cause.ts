@@ -20,6 +20,11 @@ export function causeCard(reason: string, { causes, keys, more, moreFacts = [] }
   return card('Meaning and what to do', body, { id: 'about' })
 }
 
+/** How many arrivals or deliveries the causes count. */
+export function sumOf(causes: readonly Cause[]): number {
+  return causes.reduce((sum, { count }) => sum + count, 0)
+}
+
 /** The meaning of a cause, and the next step. */
 export function causeText(reason: string, keys: KeysPlace, errors: Cause['errors'] = []): Markup {
   return html`<p>${wordsOf(reason).means}</p>${errorList(errors)}<p><b>What to do:</b> ${todoOf(reason, keys)}</p>`
