@@ -33,7 +33,7 @@ function charts() {
         { label: 'accepted', tone: 'good', values: at.map((_, n) => 20 + (n % 7)) },
         { label: 'refused', tone: 'bad', values: at.map((_, n) => (n > 40 ? 9 : 0)) },
       ],
-      marks: starts.map((second) => ({ at: second, label: 'start' })),
+      marks: starts,
     })}
     ${chart({ label: 'Inbox', unit: 's', kind: 'line', at, series: [{ label: 'oldest', tone: 'accent', values: at.map((_, n) => (n === 59 ? latest : n === 10 ? null : n / 7)) }] })}
   </div>`

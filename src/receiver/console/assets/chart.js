@@ -30,7 +30,7 @@ function marksOf(marks, stroke, beside) {
         ctx.strokeStyle = stroke
         ctx.lineWidth = 2 * devicePixelRatio
         ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio])
-        for (const { at } of marks) {
+        for (const at of marks) {
           // The present minute has no point yet: its marks are on the edge.
           const right = bbox.left + bbox.width
           const x = Math.min(right, Math.max(bbox.left, Math.round(valToPos(at - beside, 'x', true))))

@@ -10,7 +10,7 @@ const rows = () => all('[data-rows] > [data-row]')
 const marked = () => one('[data-row].marked')
 
 /** Sets a parameter of the address, so that a copied link shows the same page. Undefined removes it. */
-function keep(name, value) {
+export function keep(name, value) {
   const url = new URL(location.href)
   if (value === undefined) url.searchParams.delete(name)
   else url.searchParams.set(name, value)

@@ -1,5 +1,6 @@
 // Parts of a page that fetch themselves again ([data-live]): only while the page is visible, and without losing opened
 // details, marked rows or paused media.
+import { keep } from './console.js'
 import { say } from './forms.js'
 
 const toggle = document.querySelector('[data-live-toggle]')
@@ -23,10 +24,7 @@ document.addEventListener('visibilitychange', () => {
 toggle?.addEventListener('click', () => {
   const on = paused()
   toggle.setAttribute('aria-pressed', String(on))
-  const url = new URL(location.href)
-  if (on) url.searchParams.delete('live')
-  else url.searchParams.set('live', 'off')
-  history.replaceState(history.state, '', url)
+  keep('live', on ? undefined : 'off')
   say(on ? 'The page refreshes automatically.' : 'The page no longer refreshes.')
   if (on) refresh()
 })

@@ -59,10 +59,7 @@ export function charts(read: Minutes): Markup {
     )
   const points = gridOf(read)
   const at = points.map(([second]) => second)
-  const marks = process_starts.map(({ started_at, host }) => ({
-    at: Date.parse(started_at) / 1000,
-    label: `started on ${host}`,
-  }))
+  const marks = process_starts.map(({ started_at }) => Date.parse(started_at) / 1000)
   const of = (pick: (point: MinutePoint) => number | null, decimals = 0) =>
     points.map(([, point]) => (point === undefined ? null : rounded(pick(point), decimals)))
   const per = step_minutes === 1 ? 'a minute' : `in ${step_minutes} min`
@@ -145,7 +142,7 @@ export type Chart = {
   at: readonly number[]
   series: readonly { label: string; tone: Tone; values: readonly (number | null)[] }[]
   /** Vertical lines at the starts of processes. */
-  marks?: readonly { at: number; label: string }[]
+  marks?: readonly number[]
   /** The path of the figures, for browsers without script. */
   figures?: string
   /** The list that a click opens, for the clicked time. `by` is the filter that takes the clicked series. */
