@@ -41,7 +41,7 @@ export async function noteIssues(
   // A higher severity ends a mute.
   const isMuted = sql`(coalesce(${i.muted_until} > ${at}, false) and not ${rises})`
   const isTold = sql`(${tells}::boolean and excluded.severity <> 'notice' and ${isWorse} and not ${isMuted})`
-  const rows = await db.execute<{ opened: number; closed: number }>(sql`
+  const rows = await db.execute<Noted>(sql`
     with seen as materialized (
       select * from jsonb_to_recordset(${JSON.stringify(seen)}::jsonb) as s (cause text, severity text, text text, href text, count int, affected text[])
       limit ${seen.length}

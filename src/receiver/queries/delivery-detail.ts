@@ -14,7 +14,7 @@ import { deliverySchema, findDeliveryEntry, type DeliveryEntry } from './deliver
 export const attemptSchema = z
   .object({ attempted_at: z.iso.datetime(), outcome: z.string(), detail: z.string().nullable() })
   .meta({ id: 'Attempt' })
-export type Attempt = z.infer<typeof attemptSchema>
+type Attempt = z.infer<typeof attemptSchema>
 
 export const deliveryDetailSchema = deliverySchema
   .extend({
@@ -79,8 +79,6 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
   })
 }
 
-export type DeliveryAttempt = Attempt & { delivery_id: string }
-
 /**
  * Reads the rounds of processing of these deliveries of one request, oldest first: stored attempts, and landings at the
  * first try, which have no row.
@@ -89,7 +87,7 @@ export async function attemptsOf(
   tx: Executor,
   deliveries: readonly Pick<DeliveryEntry, 'id' | 'state'>[],
   landedAt: string | null,
-): Promise<DeliveryAttempt[]> {
+): Promise<(Attempt & { delivery_id: string })[]> {
   const ids = deliveries.map(({ id }) => id)
   const kept = await tx
     .select()

@@ -17,8 +17,6 @@ import { resultRowSchema, toResultRow, type StoredResult } from './results.ts'
 
 const f = columnsOf(feed, 'f')
 
-export const feedStatusSchema = z.enum(['COMPLETED', 'FAILED', 'CANCELED'])
-
 const positionSchema = z.int().describe('Its place in the feed. Send it as `after` to read on.')
 
 const changeSchema = z
@@ -26,7 +24,7 @@ const changeSchema = z
     position: positionSchema,
     request_id: z.guid(),
     idempotency_key: resultRowSchema.shape.idempotency_key,
-    status: feedStatusSchema.describe('The status after the change.'),
+    status: z.enum(['COMPLETED', 'FAILED', 'CANCELED']).describe('The status after the change.'),
     media_complete: z.boolean(),
     changed_at: z.iso.datetime(),
     result: resultRowSchema.nullable().describe('The present row of `results`; null if it was removed.'),

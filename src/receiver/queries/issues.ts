@@ -2,11 +2,11 @@ import { z } from 'zod'
 import { and, desc, eq, getTableColumns, isNotNull, isNull, not, sql } from '../../platform/postgres/drizzle.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { issues } from '../domain/on-call-schema.ts'
+import { severities } from '../domain/problem.ts'
 import { paging, textFilter, times } from './filters.ts'
 import { matches, microsOf, readPage, type Order, type Page } from './page.ts'
 
 export const issueStates = ['open', 'muted', 'closed'] as const
-const severities = ['critical', 'warning', 'notice'] as const
 
 export const issueSchema = z
   .object({

@@ -7,10 +7,8 @@ import { ago } from '../../queries/filters.ts'
 
 /** Pieces that the pages of the receiver's console share. All text is escaped by `html`. */
 
-export type IdKind = 'request' | 'delivery'
-
 /** The first 8 characters of an id as a link to its page. The title and the copy button have the whole id. */
-export function shortId(kind: IdKind, id: string | null | undefined): Markup {
+export function shortId(kind: 'request' | 'delivery', id: string | null | undefined): Markup {
   if (id === null || id === undefined) return html`<span class="soft">—</span>`
   const path = kind === 'request' ? '/requests/' : '/deliveries/'
   return html`<a class="mono" href="${path}${id}" title="${id}" data-copy="${id}">${id.slice(0, 8)}</a>`
