@@ -42,7 +42,7 @@ export const generations = mediadock.table(
     /** The time of the next call. A claim moves it to the end of the lease, and `attempts` fences the claim. */
     next_attempt_at: instant(),
     attempts: integer().notNull().default(0),
-    /** The first attempt without a final answer: the provider may have accepted it. */
+    /** The first attempt that the provider may have accepted: without a final answer, or not called yet. */
     in_doubt_from: integer(),
     /** True if a caller was answered 202. The end of the submit is then a change in the feed. */
     promised: boolean().notNull().default(false),

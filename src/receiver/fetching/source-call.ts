@@ -35,8 +35,8 @@ type SourceCall<Outcome> = {
   factsOf: (outcome: Outcome | Unanswered) => { outcome?: string | undefined; [fact: string]: unknown }
   /** Returns the effect on the key. Without this function, the kind of the answer decides. */
   keyEffect?: (outcome: Outcome | Unanswered) => KeyEffect
-  /** Called once the call is granted, before it is made. */
-  onGranted?: (() => void) | undefined
+  /** Called once the call is granted, before it is made. It is not made if this resolves to false. */
+  onGranted?: (() => Promise<boolean> | void) | undefined
 }
 
 /**
@@ -50,7 +50,7 @@ export async function callSource<Outcome extends CallOutcome>(
   const { client, db, time, calls, logger, fetchRatePerMinute: limitPerMinute } = deps
   const grant = await takeCall(db, { keyName: key.name, limitPerMinute, purpose, now: time() })
   if (!grant.ok) return { kind: 'no_call', reason: grant.reason, retryAfterSeconds: grant.retryAfterSeconds }
-  onGranted?.()
+  if ((await onGranted?.()) === false) return { kind: 'no_call', reason: 'not_begun', retryAfterSeconds: 1 }
   const started = performance.now()
   const { outcome, rate, downSeconds } = await client(key, call, signal)
   const { outcome: word = outcome.kind, ...facts } = factsOf(outcome)

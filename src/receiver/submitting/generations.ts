@@ -49,6 +49,13 @@ export function isForgotten(now: SQL): SQL {
   return sql`g.created_at < ${later(now, -retryForSeconds)}`
 }
 
+/**
+ * For SET of a claim: the doubt begins with it for the default source, which may be called again. Others may ignore the
+ * Idempotency-Key: a crash before the call must not keep it from being made, so for them it begins in beginCall().
+ */
+const doubtClaimed = sql`in_doubt_from = case when g.source_name is null
+        then coalesce(g.in_doubt_from, g.attempts + 1) else g.in_doubt_from end`
+
 export type Opened =
   | { kind: 'ours'; generation: Generation; isForgotten: boolean }
   | { kind: 'known' }
@@ -70,11 +77,11 @@ export async function open(
       metadata, created_at, next_attempt_at, attempts, in_doubt_from)
     select ${idempotencyKey}::uuid, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName},
       ${toSandbox(environment)}::boolean, ${sourceName}, ${webhookUrl}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
-      ${now}, ${leaseEnd}, 1, 1
+      ${now}, ${leaseEnd}, 1, case when ${sourceName}::text is null then 1 end
     from durable
     on conflict (idempotency_key) do update set
       state = 'pending', next_attempt_at = ${leaseEnd}, attempts = g.attempts + 1,
-      in_doubt_from = coalesce(g.in_doubt_from, g.attempts + 1), promised = false, answer_status = null, answer = null,
+      ${doubtClaimed}, promised = false, answer_status = null, answer = null,
       -- The provider forgets an Idempotency-Key a day after the call that it accepted: this one, or an earlier one
       -- without an answer. In the latter case the same call is repeated, within the same day.
       created_at = case when g.in_doubt_from is null then excluded.created_at else g.created_at end,
@@ -104,9 +111,19 @@ export async function claimDue(db: Database, { limit, now }: { limit: number; no
       order by g.next_attempt_at limit ${limit} for update of g skip locked
     )
     update mediadock.generations g
-    set ${lease.claim(now, leaseSeconds)}, in_doubt_from = coalesce(g.in_doubt_from, g.attempts + 1), promised = true
+    set ${lease.claim(now, leaseSeconds)}, ${doubtClaimed}, promised = true
     from due where g.idempotency_key = due.idempotency_key
     returning g.*`)
+}
+
+/** Records durably that the call is about to be made. Returns false if it must not be: the claim is no longer held. */
+export async function beginCall(db: Database, generation: Generation): Promise<boolean> {
+  if (generation.in_doubt_from !== null) return true
+  const begun = await db.execute(sql`
+    with ${durable}
+    update mediadock.generations g set in_doubt_from = g.attempts from durable
+    where ${isHeld(generation)} returning g.idempotency_key`)
+  return begun.length > 0
 }
 
 export type SubmittedAs = TrackedBy & {

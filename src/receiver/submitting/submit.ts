@@ -125,10 +125,19 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
     signal: deps.cut,
     factsOf: (of) => ({ idempotency_key: idempotencyKey, model, ...factsOf(of, generation) }),
     keyEffect,
+    onGranted: () => mayCall(deps, generation),
   })
   if (outcome.kind === 'no_call')
     return postpone(`${intents.notCalled}${outcome.reason}`, outcome.retryAfterSeconds, true)
   return record(deps, { generation, key, outcome })
+}
+
+/** Without an answer of Postgres the call is not made. attempt() then ends the doubt that may have been stored. */
+function mayCall({ db, logger }: SubmitterDeps, generation: Generation): Promise<boolean> {
+  return intents.beginCall(db, generation).catch((error: unknown) => {
+    logger.warn({ err: error, idempotency_key: generation.idempotency_key }, 'a submit is put off: see err')
+    return false
+  })
 }
 
 /** Returns the effect of an answer on its key. A 403 concerns only submits (spec, Authentication). */

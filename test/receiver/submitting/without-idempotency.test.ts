@@ -3,8 +3,10 @@ import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { sql, type SQL } from '../../../src/platform/postgres/drizzle.ts'
 import { withSources } from '../../../src/receiver/sources/keys.ts'
+import { beginCall, open } from '../../../src/receiver/submitting/generations.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { json } from '../../support/provider-stand.ts'
@@ -62,6 +64,13 @@ async function closedPort(): Promise<number> {
 const body = { model: 'owner/name', input: { prompt: 'dog' }, key_name: 'pictures-key' }
 const submit = () => receiver.deps.submitter.submit({ ...body, idempotency_key: randomUUID() })
 const found = async (key: string) => (await receiver.deps.submitter.find(key)) ?? expect.fail()
+/** Stores and claims a submit whose process then stops. */
+async function stored() {
+  const [key, now] = [randomUUID(), sql`now()`]
+  const about = { ...body, idempotencyKey: key, keyName: body.key_name, sourceName: 'pictures', metadata: undefined }
+  const opened = await open(receiver.deps.db, { ...about, webhookUrl: 'https://hooks.test/webhooks/pictures', now })
+  return opened.kind === 'ours' ? { key, generation: opened.generation } : expect.fail()
+}
 async function pass(minutes: number) {
   await database.sql`update mediadock.generations set created_at = created_at - make_interval(mins => ${minutes}),
     next_attempt_at = next_attempt_at - make_interval(mins => ${minutes})`
@@ -131,6 +140,42 @@ describe('a submit to a source without idempotency', () => {
     await pass(60)
     expect(await found(key)).toMatchObject({ state: 'pending', last_error: expect.stringContaining('maybe submitted') })
     expect(posted).toEqual([])
+  })
+
+  it('is sent later after a crash before the call, and not twice if the process was only slow', async () => {
+    respond = (res) => json(res, 201, { id: randomUUID() })
+    const { key, generation } = await stored()
+    await pass(1)
+    expect(await found(key)).toMatchObject({ state: 'submitted', attempts: 2 })
+    expect(posted).toHaveLength(1)
+    expect(await beginCall(receiver.deps.db, generation)).toBe(false)
+  })
+
+  it('is not sent again after a crash once its call was begun', async () => {
+    const { key, generation } = await stored()
+    expect(await beginCall(receiver.deps.db, generation)).toBe(true)
+    await pass(1)
+    expect(await found(key)).toMatchObject({ state: 'pending', last_error: expect.stringContaining('maybe submitted') })
+    expect(posted).toEqual([])
+  })
+
+  it('is sent later if the answer is lost with which Postgres stores that its call begins', async () => {
+    respond = (res) => json(res, 201, { id: randomUUID() })
+    const { db } = receiver.deps
+    const execute = db.execute.bind(db)
+    const losing = vi.spyOn(db, 'execute').mockImplementation((async (statement: SQL) => {
+      const rows = await execute(statement)
+      const begun = await database.sql`select from mediadock.generations where in_doubt_from is not null`
+      if (begun.length === 0) return rows
+      losing.mockRestore()
+      throw new Error('the answer was lost')
+    }) as unknown as typeof db.execute)
+    const { body: answer } = await submit()
+    expect(answer).toMatchObject({ state: 'pending', last_error: 'not called: not_begun' })
+    expect(posted).toEqual([])
+    await pass(1)
+    expect(await found(Object(answer).idempotency_key)).toMatchObject({ state: 'submitted' })
+    expect(posted).toHaveLength(1)
   })
 
   it.each<[string, (res: http.ServerResponse) => void]>([
