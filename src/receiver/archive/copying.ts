@@ -20,7 +20,7 @@ import {
   wantFile,
 } from './copies.ts'
 import type { Downloader, Download } from './download.ts'
-import { findInline, type InlineDeps, type Unfit, type Waiting } from './inline.ts'
+import { findInline, type InlineDeps, type Unfit, type WaitingCopy } from './inline.ts'
 import { StoreError, type ArchiveStore, type SpooledFile } from './store.ts'
 import { thumbnailOf, type Thumbnail, type ThumbnailOptions } from './thumbnails.ts'
 
@@ -67,7 +67,7 @@ type Brought =
   | { kind: 'archived'; bytes: number }
   | { kind: 'lost' }
   | Unfit
-  | Waiting
+  | WaitingCopy
   | { kind: 'store'; error: StoreError }
 
 async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promise<Brought> {
@@ -91,7 +91,7 @@ async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promis
 }
 
 /** A link that still lasts by its source's promise waits for another key. Others use a try. */
-function withoutKey({ is_promised }: Copy, detail: string): Waiting | Unfit {
+function withoutKey({ is_promised }: Copy, detail: string): WaitingCopy | Unfit {
   return { kind: is_promised ? 'waits' : 'unreachable', detail }
 }
 
@@ -179,7 +179,7 @@ type LinkKey = { key: GenerationKey; credential: Credential; health: KeyHealth }
 async function takeLinkKey(
   { db, keys, fetchRatePerMinute }: CopyingDeps,
   copy: Copy,
-): Promise<LinkKey | Waiting | Unfit | undefined> {
+): Promise<LinkKey | WaitingCopy | Unfit | undefined> {
   const source = sourceOf(keys(), copy.source_name)
   const { linkHeaders } = source?.kind ?? {}
   if (source?.apiUrl === undefined || linkHeaders === undefined) return undefined

@@ -12,9 +12,9 @@ export type InlineDeps = { db: Database; keys: () => Keys; fetchResult: Fetcher 
 
 export type Unfit = { kind: 'gone' | 'refused' | 'unreachable'; detail: string }
 /** The media itself is not at fault, so this counts as no try. */
-export type Waiting = { kind: 'waits'; detail: string; pauseSeconds?: number }
+export type WaitingCopy = { kind: 'waits'; detail: string; pauseSeconds?: number }
 
-type FoundInline = { kind: 'found'; uri: string } | Unfit | Waiting
+type FoundInline = { kind: 'found'; uri: string } | Unfit | WaitingCopy
 
 /** Finds the bytes of a media that came as base64: in its delivery, or by asking the source again. */
 export async function findInline(deps: InlineDeps, copy: Copy, signal: AbortSignal): Promise<FoundInline | undefined> {
