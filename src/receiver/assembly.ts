@@ -136,16 +136,21 @@ function createLifetime() {
 }
 
 /**
- * Acknowledging, landing and (in a pool of 8 or more) polling have separate connections, so none of them waits for a
- * page or for another. They run few statements, by indexes alone, so their plans are kept.
+ * Divides the connections, of which there are at least 3. Acknowledging, landing and (in a pool of 8 or more) polling
+ * have their own, so none of them waits for a page or for another. They run few statements, by indexes alone, so their
+ * plans are kept.
+ *
+ * The hand-over has at most three, since createBatches() in landing/batches.ts writes at most three batches at a time.
+ * Claims from the inbox and renewals of their leases use the same connections, after the batches before them:
+ * deliveries claimed sooner would only wait here, and a renewal has half of its lease left.
  */
-function openPools({ databaseUrl: url, databasePoolSize }: ReceiverSettings) {
-  const share = connectionsOf(databasePoolSize)
+function openPools({ databaseUrl: url, databasePoolSize: size }: ReceiverSettings) {
+  const [accepts, handOvers, polling] = size < 5 ? [1, 1, 0] : size < 8 ? [2, 2, 0] : size < 10 ? [2, 3, 1] : [2, 3, 2]
   const soon = { statementSeconds: flushSeconds, silenceSeconds: flushSeconds + 1 }
-  const accept = createPool({ url, max: share.accept, keepsPlans: true, ...soon })
-  const handOver = createPool({ url, max: share.handOver, keepsPlans: true })
-  const polls = share.polls === 0 ? handOver : createPool({ url, max: share.polls, keepsPlans: true })
-  const others = createPool({ url, max: share.others })
+  const accept = createPool({ url, max: accepts, keepsPlans: true, ...soon })
+  const handOver = createPool({ url, max: handOvers, keepsPlans: true })
+  const polls = polling === 0 ? handOver : createPool({ url, max: polling, keepsPlans: true })
+  const others = createPool({ url, max: size - accepts - handOvers - polling })
   return {
     accept,
     handOver,
@@ -157,19 +162,6 @@ function openPools({ databaseUrl: url, databasePoolSize }: ReceiverSettings) {
       await Promise.all([...all].map((pool) => pool.close()))
     },
   }
-}
-
-/**
- * Divides the connections. `poolSize` is at least 3. The hand-over has at most three, since createBatches() in
- * landing/batches.ts writes at most three batches at a time. Claims from the inbox and renewals of their leases use the
- * same connections, after the batches before them: deliveries claimed sooner would only wait here, and a renewal has
- * half of its lease left.
- */
-function connectionsOf(poolSize: number) {
-  const accept = poolSize < 5 ? 1 : 2
-  const handOver = poolSize < 5 ? 1 : poolSize < 8 ? 2 : 3
-  const polls = poolSize < 8 ? 0 : poolSize < 10 ? 1 : 2
-  return { accept, handOver, polls, others: poolSize - accept - handOver - polls }
 }
 
 /** Calls to the sources within the keys' quota: results, submits and reads. */
