@@ -3,7 +3,7 @@ import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SharedTime } from '../../platform/postgres/time.ts'
 import { accountSchema, type Account } from '../../wire/schemas.ts'
 import { callBudgets } from '../domain/budgets-schema.ts'
-import { usableDefaultKeys, type GenerationKey, type Keys } from '../domain/keys.ts'
+import { usableKeysOf, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { claimAccounts, noteBalance, type Spending } from './balances.ts'
 import type { SourceReads } from './source-reads.ts'
 
@@ -26,7 +26,9 @@ type AccountsDeps = {
  * also asks for the balance of each account with a live key.
  */
 export async function noteAccounts(deps: AccountsDeps): Promise<{ more: false }> {
-  const usable = usableDefaultKeys(deps.keys())
+  const keys = deps.keys()
+  // Only the API of the default source has accounts.
+  const usable = usableKeysOf(keys, keys.defaultSource)
   if (usable.length > 1) await noteIds(deps, usable)
   await noteBalances(deps, usable)
   return { more: false }

@@ -44,7 +44,6 @@ export function linkLives({ defaultSource, sources }: Keys): LinkLives {
   return Object.fromEntries(lives)
 }
 
-/** Returns the names of the keys of a source. */
 export function keyNamesOf({ all }: Keys, { name }: Source): string[] {
   return all.filter((key) => key.source.name === name).map((key) => key.name)
 }
@@ -56,13 +55,13 @@ export function isUsable({ retired, apiKey }: GenerationKey): boolean {
 
 /** Returns the key of a request, or another key of its source if that key cannot make calls any more. */
 export function keyOfRequest(keys: Keys, source: Source, keyName: string | null): GenerationKey | undefined {
-  const usable = keys.all.filter((key) => key.source.name === source.name && isUsable(key))
+  const usable = usableKeysOf(keys, source)
   return usable.find(({ name }) => name === keyName) ?? usable[0]
 }
 
-/** Returns the keys with which the default source may be called. Only that API has accounts, balances and a catalog. */
-export function usableDefaultKeys({ all, defaultSource }: Keys): GenerationKey[] {
-  return all.filter((key) => key.source.name === defaultSource.name && isUsable(key))
+/** Returns the keys with which a source may be called. */
+export function usableKeysOf({ all }: Keys, { name }: Source): GenerationKey[] {
+  return all.filter((key) => key.source.name === name && isUsable(key))
 }
 
 /**
@@ -70,7 +69,7 @@ export function usableDefaultKeys({ all, defaultSource }: Keys): GenerationKey[]
  * `ofDefaultSource` refuses keys of other sources. Throws HttpError 422 unknown_key.
  */
 export function usableKey(keys: Keys, name: string | undefined, { ofDefaultSource = false } = {}): GenerationKey {
-  const defaults = usableDefaultKeys(keys)
+  const defaults = usableKeysOf(keys, keys.defaultSource)
   const usable = ofDefaultSource ? defaults : keys.all.filter(isUsable)
   const key = name === undefined ? defaults[0] : usable.find((candidate) => candidate.name === name)
   if (key) return key

@@ -52,8 +52,7 @@ const lengthOf00 = 55
 
 /** Parses a `traceparent` (W3C Trace Context). Returns undefined for a malformed one, which is ignored. */
 export function parseTraceparent(text: string): SpanParent | undefined {
-  const [, version, traceId, spanId, flags] = form.exec(text) ?? []
-  if (version === undefined || traceId === undefined || spanId === undefined || flags === undefined) return undefined
+  const [, version = 'ff', traceId = '', spanId = '', flags = ''] = form.exec(text) ?? []
   if (version === 'ff' || (version === '00' && text.length !== lengthOf00)) return undefined
   return { traceId, spanId, isSampled: (Number.parseInt(flags, 16) & 1) === 1 }
 }
