@@ -206,14 +206,14 @@ async function pruneAll({ shared, slices }: Parts, retention: ReturnType<typeof 
   const prunes = slices.flatMap(({ name, prune }) =>
     prune ? [{ name, prune: (at: { now: Date; signal: AbortSignal }) => prune({ db, settings, ...at }) }] : [],
   )
-  const pruneNow = async () => {
+  try {
     const now = await pruningTime(db, time, clock)
     await pruneOnce({ db, retentionDays: settings.retentionDays, prunes, clock: () => now, logger }, signal)
-  }
-  await pruneNow().then(retention.succeeded, (error: unknown) => {
+    retention.succeeded()
+  } catch (error) {
     retention.failed(error)
     logger.error({ err: error }, 'pruning failed, the next run tries again')
-  })
+  }
 }
 
 /** Writes the buffered rows of the arrival log, the poll log and the quarantine, within a deadline. */

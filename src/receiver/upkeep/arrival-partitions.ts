@@ -3,19 +3,15 @@ import type { Logger } from '../../platform/logger.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 
-export const dayMs = 86_400_000
-
 export type Partitions = { made: number; missing: number }
 
 /** Creates the partitions of today and of the week ahead, until one is locked. The next round continues. */
 export async function ensurePartitions(db: Database, now: Date): Promise<Partitions> {
   // Today and seven days ahead: a dump holds its locks for less, so each partition exists before its day.
-  const wanted = Array.from({ length: 8 }, (_, ahead) =>
-    new Date(now.getTime() + ahead * dayMs).toISOString().slice(0, 10),
-  )
+  const today = sql`${now.toISOString().slice(0, 10)}::date`
   const days = await db.execute<{ day: string }>(sql`
-    select day from jsonb_array_elements_text(${JSON.stringify(wanted)}::jsonb) as day
-    where to_regclass('mediadock.arrivals_' || replace(day, '-', '')) is null order by day`)
+    select day::text from generate_series(0, 7) as ahead cross join lateral (select ${today} + ahead) as d (day)
+    where to_regclass('mediadock.arrivals_' || to_char(day, 'YYYYMMDD')) is null order by day`)
   let made = 0
   for (const { day } of days) {
     const [row] = await db.execute<{ outcome: string }>(sql`select mediadock.make_arrival_day(${day}::date) as outcome`)

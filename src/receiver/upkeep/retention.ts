@@ -8,7 +8,7 @@ import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { unreadableReasons } from '../domain/report.ts'
 import { attempts } from '../domain/schema.ts'
-import { dayMs, dropDaysBefore } from './arrival-partitions.ts'
+import { dropDaysBefore } from './arrival-partitions.ts'
 
 export type RetentionDeps = {
   db: Database
@@ -42,17 +42,16 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
     }
   }
   const all = (prune: () => Promise<number>) => apart(() => inBatches(prune, signal))
+  const aged = (rows: Aged) => all(() => pruneRows(db, rows, cutoff))
   const pruned: Pruned = { partitions: await apart(() => dropDays(deps, cutoff, signal)) }
   // Days of the arrival log without a partition.
-  await all(() => pruneRows(db, { table: sql`mediadock.arrivals_other`, at: sql`arrived_at` }, cutoff))
+  await aged({ table: sql`mediadock.arrivals_other`, at: sql`arrived_at` })
   pruned['deliveries'] = await all(() => pruneDeliveries(db, cutoff))
   await all(() => pruneInbox(db))
-  pruned['quarantined'] = await all(() =>
-    pruneRows(db, { table: arriving.quarantine, at: arriving.quarantine.arrived_at }, cutoff),
-  )
+  pruned['quarantined'] = await aged({ table: arriving.quarantine, at: arriving.quarantine.arrived_at })
   pruned['changes'] = await all(() => pruneFeed(db, cutoff))
   pruned['notes'] = 0
-  for (const aged of notes) pruned['notes'] += await all(() => pruneRows(db, aged, cutoff))
+  for (const rows of notes) pruned['notes'] += await aged(rows)
   for (const { name, prune } of prunes) pruned[name] = await apart(() => prune({ now, signal }))
   if (Object.values(pruned).some((rows) => rows > 0))
     deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
@@ -75,7 +74,7 @@ export async function pruningTime(db: Database, time: SharedTime, clock: () => D
 
 /** Returns the cutoff: older rows are deleted. */
 export function keptFrom(now: Date, days: number): Date {
-  return new Date(now.getTime() - days * dayMs)
+  return new Date(now.getTime() - days * 86_400_000)
 }
 
 async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Promise<number> {
@@ -90,8 +89,7 @@ async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Pro
 
 /**
  * Deletes processed deliveries, those that could not be used (also for a missing source or archive), those of another
- * source, and those parked for their key once the
- * provider's result is known. If parked ones were kept forever, the holder of one signing secret could fill the disk.
+ * source, and those parked for their key once the provider's result is known. If parked ones were kept forever, the holder of one signing secret could fill the disk.
  */
 async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`
