@@ -27,7 +27,6 @@ export type ArchiveStore = {
   remove: (file: FileName) => Promise<void>
 }
 
-/** Returns the name of a file's thumbnail. */
 export function nameOfThumbnail(sha256: string): string {
   return `${sha256.slice(0, 2)}/${sha256}.thumbnail.webp`
 }
@@ -55,7 +54,6 @@ function inWords(message: string): string {
   return message.replace(/^(E[A-Z0-9]+): (.+?), \w+(?: '.*')?$/s, '$2 ($1)')
 }
 
-/** Deletes files that dead processes have left in the spool. */
 export async function sweepSpool(spoolDir: string): Promise<void> {
   await inStore(`clearing ${spoolDir}`, async () => {
     for (const name of await fs.readdir(spoolDir)) {

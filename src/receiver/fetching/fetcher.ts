@@ -131,7 +131,6 @@ async function callForResult(
   }
 }
 
-/** Returns the detail of an answer for the log and the list of polls. */
 function detailOf(outcome: FetchOutcome): string | undefined {
   switch (outcome.kind) {
     case 'result':

@@ -9,7 +9,6 @@ import { takeCall, type Purpose } from './call-budget.ts'
 import { noteAnswer, type CallOutcome, type KeyEffect } from './key-health.ts'
 import type { SourceClient, Unanswered } from './source-client.ts'
 
-/** The dependencies of every call to a source. */
 export type CallingDeps = {
   client: SourceClient
   db: Database

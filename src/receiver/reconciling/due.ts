@@ -209,7 +209,7 @@ export function createRestingQueues({ clock, keys }: { clock: () => Date; keys: 
   }
 }
 
-/** Returns the poll queue of a request, by the name of its key. */
+/** The same as queueOfRow(). */
 function queueOf(keys: Keys, keyName: string | null): string {
   return keyName !== null && keys.byName.has(keyName) ? keyName : ''
 }

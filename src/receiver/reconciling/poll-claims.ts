@@ -19,7 +19,6 @@ import { duePolls, type Wanted } from './due.ts'
  * their leases (claimPolls(), at the end). The leases are renewed until the poll ends (polling.ts).
  */
 
-/** The dependencies of claiming polls, and of ending them. */
 export type ClaimDeps = {
   db: Database
   keys: () => Keys

@@ -8,20 +8,8 @@ import { claimDue, type ClaimDeps } from './poll-claims.ts'
 import { beginPolls, type PollingDeps } from './polling.ts'
 
 /*
- * The way of a poll, from due to its ending. This file begins it between the runs of the reconciler, reconciler.ts in
- * each run. Both use the same claims and code, so that replicas and runs share the work.
- *
- *   due.ts              finds requests whose polls are due: keys take turns, and queues of keys without calls rest
- *   poll-claims.ts      claims them: each has a lease, which is renewed until its poll ends
- *   polling.ts          beginPolls() gets each its call, one after the other; poll() makes one poll
- *   fetching/fetcher.ts       asks the source, within the budgets of the keys
- *   landing/land-reports.ts   lands a result, which also ends the poll
- *   polling.ts          endPoll() writes any other ending, and the next poll:
- *   domain/poll-endings.ts    lists the endings, with the kind of the next poll
- *   domain/poll-rhythm.ts     computes its time
- *   domain/poll-schedule.ts   has every change of the times and of the lease
- *
- * Beside the way, unsigned-hints.ts asks for extra polls.
+ * Makes due polls between the runs of the reconciler (reconciler.ts). Both use the same claims and code, so that
+ * replicas and runs share the work. program.ts lists the files that a poll passes through.
  */
 
 export type Poller = ReturnType<typeof createPoller>

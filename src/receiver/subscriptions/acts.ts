@@ -134,11 +134,6 @@ export function isAct(word: unknown): word is ActName {
   return typeof word === 'string' && Object.hasOwn(subscriptionActs, word)
 }
 
-/** Returns the details of an act for the audit log. Omits the secret, and the path of a URL, which may be a secret. */
-export function auditedPart({ url, position, ok, trouble }: Partial<Record<string, unknown>>): Record<string, unknown> {
-  return { host: typeof url === 'string' ? new URL(url).host : undefined, position, ok, trouble }
-}
-
 async function change(
   db: Database,
   name: string,

@@ -6,7 +6,6 @@ import { auditedCall, gone, jsonBody, unknown, type Operation, readBody, whole }
 import type { ReceiverDeps } from '../program.ts'
 import {
   addSubscription,
-  auditedPart,
   isAct,
   newSubscriptionSchema,
   placeSchema,
@@ -120,17 +119,20 @@ export function nameIn(req: Request): string {
 type Done = { position: number } | { secret: string } | SubscriptionTest
 type Acting = { req: Request; res: Response; word: ActName; from?: FeedPlace | undefined }
 
-/** Does an act on the subscription of the path. */
 export function auditedAct(deps: ReceiverDeps, { req, res, word, from }: Acting): Promise<Done> {
   const name = nameIn(req)
   const options = { actor: actorOf(req), from, now: deps.clock(), signal: gone(res) }
   return audited<Done>(deps, req, { word, name, work: () => subscriptionActs[word](deps, name, options) })
 }
 
-/** Adds a subscription. */
 export function auditedAdd(deps: ReceiverDeps, req: Request, wanted: NewSubscription) {
   const work = () => addSubscription(deps.db, wanted, deps.settings)
   return audited(deps, req, { word: 'add', name: wanted.name, work })
+}
+
+/** The details for the audit log: neither the secret, nor the path of a URL, which may be a secret. */
+function auditedPart({ url, position, ok, trouble }: Partial<Record<string, unknown>>): Record<string, unknown> {
+  return { host: typeof url === 'string' ? new URL(url).host : undefined, position, ok, trouble }
 }
 
 /** Does the work and records it in the audit log. An unknown subscription is a 404. */
