@@ -15,8 +15,9 @@ import type { Purpose } from './call-budget.ts'
  *   same_environment    others of the request's environment             no key is named, or the named one is wrong
  *   other_environment   others of the other environment                 the named key may be forged
  *
- * The last two steps share three keys in each poll, since each try is a call of up to 10 s. The next poll takes the next
- * three. A poll that may find the request lost takes all.
+ * The last two steps share three keys in each poll, since each try is a call of up to 10 s. At least two are of the
+ * request's environment, as far as there are, since those of the other one may not be tried alone. The next poll takes
+ * the next keys of each step. A poll that may find the request lost takes all.
  */
 
 const steps = ['named', 'stand_in', 'same_environment', 'other_environment'] as const
@@ -75,8 +76,15 @@ const othersPerPoll = 3
 
 function othersOfPoll(others: readonly KeyToTry[], pollNumber: number): readonly KeyToTry[] {
   if (others.length <= othersPerPoll) return others
-  const start = (pollNumber * othersPerPoll) % others.length
-  return [...others.slice(start), ...others.slice(0, start)].slice(0, othersPerPoll)
+  const ofOther = others.filter(({ step }) => step === 'other_environment')
+  const ofSame = others.filter(({ step }) => step === 'same_environment')
+  const same = nextOf(ofSame, pollNumber, ofOther.length === 0 ? othersPerPoll : othersPerPoll - 1)
+  return [...same, ...nextOf(ofOther, pollNumber, othersPerPoll - same.length)]
+}
+
+function nextOf(keys: readonly KeyToTry[], pollNumber: number, count: number): readonly KeyToTry[] {
+  const start = (pollNumber * count) % keys.length
+  return [...keys.slice(start), ...keys.slice(0, start)].slice(0, count)
 }
 
 /**

@@ -468,6 +468,14 @@ describe('404', () => {
     expect(new Set(stand.calls.map(({ authorization }) => authorization)).size).toBe(8)
   })
 
+  it('for a retired key never hides behind keys of the other environment: each poll tries one of its own', async () => {
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    const sandboxKeys = many.map((key) => ({ ...key, api_key: key.api_key.replace('live', 'sandbox') }))
+    const { ask } = receiver({ keys: [{ ...liveKey, retired: true }, ...sandboxKeys, secondKey] })
+    for (const pollNumber of [1, 2, 3])
+      expect(await ask(randomUUID(), 'live', pollNumber)).toMatchObject({ keyName: 'second' })
+  })
+
   it('ends the polls of an old request only if all keys gave it', async () => {
     stand.answer(status(404))
     const requestId = await track({ key_name: null, tracked_at: new Date(nowMs - 90_000_000) })
