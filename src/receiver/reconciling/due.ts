@@ -75,10 +75,10 @@ export const isScheduledForKey = sql`next_poll_at is not null and coalesce(key_n
 
 /**
  * SQL condition on a row of `requests`: the last poll failed because of an outage of the key of `queue` that is over.
- * The request is then due, whatever its next poll says. A poll that is still under way then is made again. It matches
- * the index requests_held_up.
+ * The request is then due, whatever its next poll says, but not if it was given up and only an extra poll failed. A poll
+ * that is still under way then is made again. It matches the index requests_held_up.
  */
-export const isHeldUp = sql`(next_poll_at is not null and poll_outcome in ('unreachable', 'postponed')
+export const isHeldUp = sql`(next_poll_at < 'infinity' and poll_outcome in ('unreachable', 'postponed')
     and polled_at < queue.recovered_at)`
 
 /** How many requests to find, and the poll queues to leave out: see createRestingQueues(). */

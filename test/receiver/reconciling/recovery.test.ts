@@ -91,6 +91,15 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     expect(await reconciler.runOnce(deps[0])).toMatchObject({ scanned: 0 })
   })
 
+  it('a request that was given up, of which an extra poll failed in the outage, is not polled', async () => {
+    const { database, deps, now, later } = await twoProcesses(server)
+    await putOff(database, { count: 1, at: now() })
+    await database.sql`update mediadock.requests set next_poll_at = 'infinity'`
+    later(10)
+    await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, recovered_at) values ('live', array_fill(0, array[61]), 0, true, ${now()})`
+    expect(await reconciler.runOnce(deps[0])).toMatchObject({ scanned: 0 })
+  })
+
   it('an outage of seconds brings no poll forward', async () => {
     const { database, stand, deps, now, later } = await twoProcesses(server)
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
