@@ -178,7 +178,7 @@ async function flush(deps: FlushDeps, batch: readonly Waiting[]): Promise<void> 
  * statement, with nothing stored. Also throws if the connection is lost or Postgres takes too long: the statement may
  * be committed then, and the sender's next attempt is a duplicate.
  */
-async function storePart({ db, time, handOver, onStored, storeAgain }: FlushDeps, part: readonly Waiting[]) {
+async function storePart({ db, time, logger, handOver, onStored, storeAgain }: FlushDeps, part: readonly Waiting[]) {
   const byId = Map.groupBy(part, ({ delivery }) => delivery.id)
   const rows = distinct(part.map(({ delivery }) => delivery))
   const reserved = new Map<string, Reservation>()
@@ -190,7 +190,7 @@ async function storePart({ db, time, handOver, onStored, storeAgain }: FlushDeps
     }
     const claimed = { ids: reserved, leaseSeconds: handOver.leaseSeconds }
     // A statement that is lost with its connection may never end.
-    const storing = storeDeliveries(db, rows, { now: time?.(), claimed })
+    const storing = storeDeliveries(db, rows, { now: time?.(), claimed, logger })
     stored = await withDeadline(storing, flushSeconds * 1000, 'storing deliveries')
   } catch (error) {
     for (const { release } of reserved.values()) release()

@@ -1,4 +1,5 @@
 import { isUtf8 } from 'node:buffer'
+import type { Logger } from '../../platform/logger.ts'
 import { atMost } from '../../platform/postgres/at-most.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { durable, forcedWrite } from '../../platform/postgres/durable.ts'
@@ -34,6 +35,7 @@ export type StoreOptions = {
   now?: SQL | undefined
   /** Deliveries to store with a claim of this process, and the length of the claim. */
   claimed?: { ids: Pick<ReadonlySet<string>, 'has'>; leaseSeconds: number }
+  logger?: Pick<Logger, 'warn'>
 }
 
 /**
@@ -52,7 +54,7 @@ export type StoreAnswer = 'new' | 'known' | 'requeued' | 'undecided'
 export async function storeDeliveries(
   db: Database,
   rows: readonly Delivery[],
-  { now = postgresTime(), claimed }: StoreOptions = {},
+  { now = postgresTime(), claimed, logger }: StoreOptions = {},
 ): Promise<ReadonlyMap<string, StoreAnswer>> {
   const stored = await run(db, rows, storing(rows, now, claimed))
   const undecided = rows.filter(({ id }) => stored.get(id) === 'undecided')
@@ -62,6 +64,7 @@ export async function storeDeliveries(
   } catch (error) {
     // If new ones were stored, only the undecided are tried again.
     if (![...stored.values()].includes('new')) throw error
+    logger?.warn({ err: error }, 'deliveries that came again with another key could not be decided, trying again')
     return stored
   }
 }

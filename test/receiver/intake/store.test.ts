@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { expect, it, onTestFinished } from 'vitest'
+import { expect, it, onTestFinished, vi } from 'vitest'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../../src/receiver/domain/delivery.ts'
 import { fromStored } from '../../../src/receiver/domain/environment.ts'
@@ -76,4 +76,19 @@ it('leaves a delivery undecided while another transaction holds its place in the
   })
   expect(all.map(({ id }) => answers.get(id))).toEqual(['requeued', 'undecided', 'undecided'])
   expect([...(await storeDeliveries(db, again)).values()].sort()).toEqual(['known', 'requeued', 'requeued'])
+})
+
+it('logs why a key could not be taken over beside new deliveries', async () => {
+  const { url, sql } = await withTestDatabase()
+  const { db, close } = createPool({ url, max: 1, keepsPlans: true })
+  onTestFinished(close)
+  const known = newDelivery('sandbox')
+  await storeDeliveries(db, [known])
+  await sql`create function mediadock.refuse() returns trigger language plpgsql as $$ begin raise 'refused'; end $$`
+  await sql`create trigger refuses before update on mediadock.deliveries execute function mediadock.refuse()`
+  const again = { ...known, environment: 'live' as const }
+  const logger = { warn: vi.fn() }
+  const answers = await storeDeliveries(db, [again, newDelivery('live')], { logger })
+  expect([...answers.values()].sort()).toEqual(['new', 'undecided'])
+  expect(logger.warn).toHaveBeenCalledExactlyOnceWith({ err: expect.any(Error) }, expect.any(String))
 })
