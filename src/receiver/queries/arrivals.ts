@@ -87,7 +87,7 @@ export async function listArrivals(
     return tx
       .select({ ...shown, micros: microsOf(order.at) })
       .from(a)
-      .where(and(...matching(filters), afterCursor(cursor, order), seldom))
+      .where(and(matching(filters), afterCursor(cursor, order), seldom))
       .orderBy(...newestFirst)
       .limit(limitOf({ limit }))
   })
@@ -120,8 +120,8 @@ export async function arrivalsOfDeliveries(
     .limit(limit)
 }
 
-function matching(wanted: ArrivalFilters & AnyId): (SQL | undefined)[] {
-  return [
+function matching(wanted: ArrivalFilters & AnyId): SQL | undefined {
+  return and(
     given(wanted.state, (state) => sql`${a.delivery_id} in ${idsInState(state)}`),
     given(wanted.outcome, outcomeIs),
     equals(a.reason, wanted.reason),
@@ -132,7 +132,7 @@ function matching(wanted: ArrivalFilters & AnyId): (SQL | undefined)[] {
     given(wanted.anyId, arrivalFound),
     arrivalMeasured(wanted),
     within(order.at, wanted),
-  ]
+  )
 }
 
 function outcomeIs(outcome: ArrivalEntry['outcome']): SQL | undefined {
@@ -200,7 +200,7 @@ export async function* followArrivals(
         tx
           .select({ ...shown, micros: microsOf(order.at) })
           .from(a)
-          .where(and(...matching({ ...filters, since }), gt(a.id, idFloor), isAfter))
+          .where(and(matching({ ...filters, since }), gt(a.id, idFloor), isAfter))
           .orderBy(...newestFirst)
           .limit(statementRows),
       )

@@ -82,16 +82,11 @@ export async function listDeliveryPlaces(
 }
 
 function pageOf({ limit, cursor, ...filters }: DeliveryFilters & AnyId & Paging): Which {
-  return { where: and(...matching(filters), afterCursor(cursor, order)), limit: limitOf({ limit }) }
+  return { where: and(matching(filters), afterCursor(cursor, order)), limit: limitOf({ limit }) }
 }
 
 export async function countDeliveries(db: Database, filters: DeliveryFilters): Promise<number> {
-  const rows = await readWithin(db, async (tx) =>
-    tx
-      .select({ n: count() })
-      .from(d)
-      .where(and(...matching(filters))),
-  )
+  const rows = await readWithin(db, async (tx) => tx.select({ n: count() }).from(d).where(matching(filters)))
   return one(rows, 'counting deliveries').n
 }
 
@@ -104,7 +99,7 @@ export async function idsOfSeldomKey(
   const rows = await tx
     .select({ id: d.id })
     .from(d)
-    .where(and(...matching({ key_name, until })))
+    .where(matching({ key_name, until }))
     .orderBy(newestFirst(order))
     .limit(foundRows + 1)
   return rows.length === 0 || rows.length > foundRows ? undefined : rows.map(({ id }) => id)
@@ -168,8 +163,8 @@ async function selectDeliveries(tx: Executor, { where, limit }: Which) {
     .orderBy(newestFirst(order))
 }
 
-function matching(wanted: DeliveryFilters & AnyId): (SQL | undefined)[] {
-  return [
+function matching(wanted: DeliveryFilters & AnyId): SQL | undefined {
+  return and(
     given(wanted.state, stateIs),
     given(wanted.outcome, (outcome) => outcomeIs(outcome, wanted.until)),
     equals(d.parked_reason, wanted.reason),
@@ -189,7 +184,7 @@ function matching(wanted: DeliveryFilters & AnyId): (SQL | undefined)[] {
     deliveryMeasured(wanted),
     given(wanted.min_arrivals, (atLeast) => cameOften(atLeast, wanted)),
     within(order.at, wanted),
-  ]
+  )
 }
 
 /**
@@ -259,7 +254,6 @@ function newestFailures(outcome: 'refused' | 'unavailable', until: string | unde
     order by ${arrivals.arrived_at} desc limit ${searchedRows}`
 }
 
-/** SQL condition: the delivery `d` has the outcome. */
 function outcomeIs(outcome: NonNullable<DeliveryFilters['outcome']>, until: string | undefined): SQL {
   switch (outcome) {
     case 'parked':

@@ -83,7 +83,7 @@ export async function listRequests(
   overdue: StuckAfter,
 ): Promise<Page<Request>> {
   const condition = given(filters.metadata, (metadata) => sql`${r.metadata} @> ${metadata}::jsonb`)
-  const chosen = and(...matching(filters, overdue), lookedFor(filters, cursor), afterCursor(cursor, order)) ?? sql`true`
+  const chosen = and(matching(filters, overdue), lookedFor(filters, cursor), afterCursor(cursor, order)) ?? sql`true`
   const most = condition ? searchedRows : limitOf({ limit })
   const which = sql`where ${chosen} order by ${newestFirst(order)} limit ${most}`
   const rows = await readWithin(db, (tx) =>
@@ -180,8 +180,8 @@ function selectRequests(which: SQL, overdue: StuckAfter, walk: PageWalk = {}): S
     order by ${newestFirst(order)}`
 }
 
-function matching(wanted: RequestFilters & AnyId, when: StuckAfter): (SQL | undefined)[] {
-  return [
+function matching(wanted: RequestFilters & AnyId, when: StuckAfter): SQL | undefined {
+  return and(
     given(wanted.status, statusIs),
     equals(r.model, wanted.model),
     equals(r.key_name, wanted.key_name),
@@ -193,7 +193,7 @@ function matching(wanted: RequestFilters & AnyId, when: StuckAfter): (SQL | unde
     given(wanted.anyId, idBegins),
     given(wanted.ids, (ids) => sql`${r.request_id} = any(${sql.param(ids)}::uuid[])`),
     within(order.at, wanted),
-  ]
+  )
 }
 
 function isOrNot(choice: 'true' | 'false', condition: SQL): SQL {
@@ -230,7 +230,6 @@ const isContradicted = sql`${r.request_id} = any(array(
 
 const chosenId = sql`select ${requests.request_id} from ${requests}`
 
-/** SQL condition by the beginning of an id. */
 function idBegins(text: string): SQL {
   const ranges = uuidRange(text).map(
     (range) => sql`(${chosenId} where ${requests.request_id} ${range} limit ${foundRows})`,
