@@ -14,7 +14,7 @@ import { requeue } from '../landing/requeue.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { listDeliveryPlaces } from '../queries/deliveries.ts'
 import type { DeliveryFilters } from '../queries/filters.ts'
-import { isoAlways } from '../queries/page.ts'
+import { withIso } from '../queries/page.ts'
 
 export type ReplayMany = {
   filters: DeliveryFilters
@@ -27,7 +27,6 @@ export type ReplayMany = {
 }
 
 export type ReplayedMany = {
-  /** How many deliveries were replayed. */
   replayed: number
   changes: Change[]
   failed: { delivery_id: string; message: string }[]
@@ -152,7 +151,7 @@ export async function listReplays(db: Database, which = sql`true`) {
           where ${attempts.replay_id} = replays.id and ${wasParked}) as parked
       from mediadock.replays where ${which} order by ${replays.started_at} desc limit 50`),
   )
-  return rows.map(({ started_at, filters, ...row }) => ({ ...row, startedAt: isoAlways(started_at), query: filters }))
+  return rows.map((row) => withIso(row, 'started_at'))
 }
 
 /** Returns a replay with the outcomes of its deliveries, as far as retention keeps them; undefined if unknown. */

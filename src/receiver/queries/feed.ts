@@ -11,7 +11,7 @@ import { results } from '../domain/results-schema.ts'
 import type { FeedFilter } from '../feeding/feed-filter.ts'
 import { feedWalk } from '../feeding/feed-walk.ts'
 import { readWithin } from './deadline.ts'
-import { isoAlways, withIso } from './page.ts'
+import { withIso } from './page.ts'
 import { mediaSchema, type Media } from './request-detail.ts'
 import { resultRowSchema, toResultRow, type StoredResult } from './results.ts'
 
@@ -165,7 +165,7 @@ function expired(error: unknown): ExpiredPositionError | undefined {
 }
 
 function toItem({ status, request_id, idempotency_key, media_complete, result, media, ...row }: FeedRow): FeedItem {
-  const common = { position: Number(row.position), media_complete, changed_at: isoAlways(row.changed_at) }
+  const common = { position: Number(row.position), media_complete, changed_at: new Date(row.changed_at).toISOString() }
   if (status === 'REFUSED') {
     const { error_code: code, error_message: message, metadata } = row
     const error = code === null ? null : { code, message: message ?? '' }

@@ -164,8 +164,3 @@ export function iso(text: string | null): string | null {
 export function withIso<Name extends string, Row extends Record<Name, string | null>>(row: Row, ...names: Name[]): Row {
   return { ...row, ...Object.fromEntries(names.map((name) => [name, iso(row[name])])) }
 }
-
-/** Converts like iso(), for a column that is never null or infinite. */
-export function isoAlways(text: string): string {
-  return new Date(text).toISOString()
-}

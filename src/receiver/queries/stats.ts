@@ -11,7 +11,7 @@ import { oldSeconds } from '../upkeep/minutes.ts'
 import { r } from './aliases.ts'
 import { arrivalSchema } from './arrivals.ts'
 import { issueSchema } from './issues.ts'
-import { maxUrlCharacters, withIso, isoAlways } from './page.ts'
+import { maxUrlCharacters, withIso } from './page.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const c = columnsOf(arriving.arrivalCounts, 'c')
@@ -78,7 +78,7 @@ export async function calmSince(tx: Executor, now: Date): Promise<string | undef
         and ${starts.started_at} >= minute and ${starts.started_at} < minute + interval '2 minutes'
     ) as started on true`)
   if (!row?.at) return undefined
-  const at = isoAlways(row.at)
+  const at = new Date(row.at).toISOString()
   // The present minute ends later.
   return at < now.toISOString() ? at : now.toISOString()
 }

@@ -119,7 +119,6 @@ function whatWouldBe(count: number, what: Markup): Markup {
     result overrules it, or a live webhook the state from a sandbox key.</p>${what}`
 }
 
-/** The chosen deliveries: their number, and their ids or filters. */
 function chosen(query: Query, count: number): Markup {
   const { ids, ...others } = query
   const listed = ids?.split(',') ?? []
@@ -144,23 +143,23 @@ const othersNotice = html`<p class="soft">The others were waiting in the inbox a
 
 /** The progress of a replay. The page fetches itself again each second while deliveries wait. */
 function progressCard(replay: ReplayProgress): Markup {
-  const { id, count, requeued, waiting, parked, startedAt, outcomes, failures, query } = replay
+  const { id, count, requeued, waiting, parked, started_at, outcomes, failures, filters } = replay
   const again = html`hx-get="/deliveries/replays/${id}" hx-select="[data-progress]" hx-trigger="every 1s" hx-swap="outerMorph"`
   const ended = requeued - waiting
   return html`<section class="card" aria-label="Progress" data-progress ${waiting > 0 ? again : ''}>
-    ${stateOf(replay)} ${chosen(query, count)}
+    ${stateOf(replay)} ${chosen(filters, count)}
     <progress max="${Math.max(1, requeued)}" value="${ended}">${ended} of ${requeued}</progress>
     ${facts([
       ['Put back into the inbox', `${number(requeued)} of ${number(count)}`],
       ['Still waiting', number(waiting)],
       ['Outcomes', html`${outcomes.map(({ outcome, count: n }) => html`${badge(outcome)} ${number(n)} `)}`],
       ['Parked again', parked === 0 ? '0' : badge(number(parked), 'bad')],
-      ['Started', html`${time(startedAt)} by ${foreign(replay.actor, 40)}`],
+      ['Started', html`${time(started_at)} by ${foreign(replay.actor, 40)}`],
     ])}
     ${requeued < count ? othersNotice : ''}
     ${failuresView(failures)}
     <div class="inline actions">
-      <a class="button quiet" href="${backTo(query)}">${count === 1 ? 'To the delivery' : 'To the deliveries'}</a>
+      <a class="button quiet" href="${backTo(filters)}">${count === 1 ? 'To the delivery' : 'To the deliveries'}</a>
     </div>
   </section>`
 }
@@ -178,10 +177,10 @@ function replaysTable(all: readonly ManyReplayed[]): Markup {
   return table({
     label: 'Replays',
     columns: ['Started', 'State', ...numbers('Chosen', 'Replayed', 'Parked again'), 'Who'],
-    rows: all.map(({ id, startedAt, count, requeued, waiting, parked, actor }) => ({
+    rows: all.map(({ id, started_at, count, requeued, waiting, parked, actor }) => ({
       id,
       cells: [
-        html`<a href="/deliveries/replays/${id}">${moment(startedAt)}</a>`,
+        html`<a href="/deliveries/replays/${id}">${moment(started_at)}</a>`,
         waiting > 0 ? badge('running') : badge('done', parked > 0 ? 'bad' : 'good'),
         number(count),
         number(requeued - waiting - parked),
