@@ -56,7 +56,6 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
   return [list, quarantine, verify]
 }
 
-/** Sends arrivals as they are logged. */
 function sendArrivals(deps: ReceiverDeps, filters: ArrivalFilters, after: Place): Send {
   return async (write, closed) => {
     for await (const { fresh, isCut } of followArrivals(deps, { filters, after, closed })) {

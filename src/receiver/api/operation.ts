@@ -28,7 +28,6 @@ export type Operation = Pick<ZodOpenApiOperationObject, InDocument> & {
   answers: Partial<Record<200 | 201 | 202, Content>>
   /** Its own errors, besides those of every call and of every call with a body. */
   errors?: readonly Code[]
-  /** True if it passes on refusals of the provider. */
   passesOn4xx?: boolean
   answer: (req: Request, res: Response) => Promise<unknown>
 }
@@ -220,7 +219,6 @@ function hasBody(req: Request): boolean {
   return req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
 }
 
-/** An error that a call can answer, and its condition. */
 type ErrorAnswer = { status: number; when: string; type?: string }
 
 /**

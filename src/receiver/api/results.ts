@@ -86,7 +86,6 @@ function sendEvents(db: Database, first: ResultWithMedia): Send {
   }
 }
 
-/** Returns the events that describe the present state of the request, in order. */
 function eventsOf({ result, media }: ResultWithMedia): Event[] {
   const { request_id, status, progress, queue_position, landed_at, media_complete } = result
   if (landed_at !== null && status !== 'COMPLETED') return [{ name: 'failed', data: { result } }]

@@ -47,7 +47,6 @@ export function apiRouter(deps: ReceiverDeps, ofSlices: readonly Operation[][]):
   return Router().use('/api', router)
 }
 
-/** Adds the tag of the documentation's section. */
 function tagged(tag: Tag, ...groups: Operation[][]): Operation[] {
   return groups.flat().map((operation) => ({ ...operation, tags: [tag] }))
 }

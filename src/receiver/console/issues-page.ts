@@ -108,7 +108,6 @@ function affectedList(affected: readonly string[]): Markup {
   return html`${shown}${more > 0 ? ` and ${more} more` : ''}`
 }
 
-/** A key or a sender, or a link to a request. */
 function affectedOne(one: string): Markup {
   return z.guid().safeParse(one).success ? shortId('request', one) : foreign(one, 40)
 }

@@ -137,7 +137,6 @@ export function stuckSubmitsProblems({ stuckSubmits, failingSources, generationA
   })
 }
 
-/** Counts the submits with this key that were refused with this status. */
 function submitsRefused(all: readonly RefusedSubmits[], keyName: string, status: number): number {
   return sum(all.filter((one) => one.keyName === keyName && one.status === status))
 }

@@ -148,12 +148,12 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
       order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${searchedRows}
     ) as newest group by reason, remote order by arrivals desc limit 500`)
   if (rows.length === 0) return { provided: new Map(), kept: new Set() }
-  const quarantined = await tx.execute<{ reason: string; named: number }>(sql`
+  const quarantined = await tx.execute<{ reason: string | null; named: number }>(sql`
     select ${q.reason}, (count(*) filter (where ${namesKnownRequest}))::int as named
     from mediadock.quarantine q where ${q.arrived_at} >= ${since} group by ${q.reason}`)
   const senders = await tx.selectDistinct({ sender: arriving.knownSenders.source }).from(arriving.knownSenders)
   const known = new Set(senders.map(({ sender }) => sender))
-  const namedOf = new Map(quarantined.map(({ reason, named }) => [reason, named] as [string | null, number]))
+  const namedOf = new Map(quarantined.map(({ reason, named }) => [reason, named]))
   const provided = new Map<string | null, number>()
   for (const [reason, some] of Map.groupBy(rows, (row) => row.reason)) {
     // In a flood only some arrivals have a row with a sender. The others are assumed to have the same shares.

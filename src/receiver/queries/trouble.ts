@@ -22,7 +22,6 @@ const requests = columnsOf(schema.requests)
 export type FailingSource = {
   /** The name of the source in SOURCES_FILE; `generation-queue` for the default one. */
   source_name: string
-  /** Since when no poll got a usable answer. */
   failing_since: string
   /** The number of failed polls in a row within the last quarter of an hour, and the detail of the last one. */
   failed: number
