@@ -97,7 +97,7 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
       // Another replica may have opened the session since.
       if (!known.has(id) && begunAt < calledAt) await refresh()
       const session = known.get(id)
-      if (!session && failed) throw unreachable()
+      if (!session && failed) unavailable()
       return session !== undefined && session.expiresAt > clock() ? session : undefined
     },
     end: async (cookie: string): Promise<void> => {
@@ -109,13 +109,7 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
   }
 }
 
-function unavailable(error: unknown): never {
-  throw unreachable(error)
-}
-
-function unreachable(cause?: unknown): HttpError {
+function unavailable(cause?: unknown): never {
   const message = 'Postgres cannot be reached, so sessions do not work; use the bearer token'
-  const error = new HttpError(503, 'unavailable', message, { headers: { 'retry-after': '5' } })
-  error.cause = cause
-  return error
+  throw Object.assign(new HttpError(503, 'unavailable', message, { headers: { 'retry-after': '5' } }), { cause })
 }
