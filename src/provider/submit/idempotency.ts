@@ -1,11 +1,12 @@
-import { createHash } from 'node:crypto'
 import { HttpError } from '../../platform/http/http.ts'
 import { and, eq, lte, sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { later } from '../../platform/postgres/time.ts'
+import type { SubmitBody } from '../../wire/schemas.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
+import { sha256 } from '../domain/secret-box.ts'
 
 const uuidV4 = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i
 
@@ -17,10 +18,8 @@ export function readIdempotencyKey(header: string | undefined): string | undefin
 }
 
 /** A digest that is equal for equal submits (decisions, scope of an Idempotency-Key). */
-export function fingerprintOf(parameters: { model: string; input: unknown; webhookUrl: string | undefined }): Buffer {
-  return createHash('sha256')
-    .update(canonicalJson([parameters.model, parameters.input, parameters.webhookUrl ?? null]))
-    .digest()
+export function fingerprintOf(model: string, { input, webhook_url }: SubmitBody): Buffer {
+  return sha256(canonicalJson([model, input, webhook_url ?? null]))
 }
 
 /** Writes JSON with sorted members, so that their order does not matter. body.ts bounds the depth. */
@@ -54,8 +53,7 @@ export async function recall(
 
 /** Records the position of a new request, which is known only after it is queued. */
 export async function rememberPosition(db: Database, scope: KeyScope, position: number): Promise<void> {
-  const set = { submitted_position: position }
-  await db.update(schema.idempotencyKeys).set(set).where(isOf(scope))
+  await db.update(schema.idempotencyKeys).set({ submitted_position: position }).where(isOf(scope))
 }
 
 /** Deletes an expired key, so that it can be used again. */

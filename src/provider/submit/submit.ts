@@ -18,7 +18,7 @@ import { checkReferences, type ReferenceRules } from '../references/reference-li
 import type { ProviderSettings } from '../settings.ts'
 import { notificationOf } from '../webhooks/notification.ts'
 import { checkWebhookUrl } from '../webhooks/webhook-url.ts'
-import { fingerprintOf, forgetExpiredKey, recall, type Remembered, rememberPosition } from './idempotency.ts'
+import { fingerprintOf, forgetExpiredKey, recall, rememberPosition } from './idempotency.ts'
 import { type Submission, writeSubmission } from './submit-statement.ts'
 
 export type SubmitDeps = {
@@ -46,7 +46,7 @@ export type SubmitRequest = {
 /** `POST /v1/models/{model}` (spec, submit). */
 export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<Submitted> {
   const { caller, slug, body, idempotencyKey, signal } = request
-  const fingerprint = fingerprintOf({ model: slug, input: body.input, webhookUrl: body.webhook_url })
+  const fingerprint = fingerprintOf(slug, body)
   const idempotency = idempotencyKey === undefined ? undefined : { key: idempotencyKey, fingerprint }
   // A retry gets the answer of the first submit, even if the model was disabled since.
   const earlier = await replay(deps, caller, idempotency)
@@ -158,7 +158,7 @@ async function replay(
 ): Promise<Submitted | undefined> {
   if (idempotency === undefined) return undefined
   const scope = { accountId: caller.accountId, environment: caller.environment, key: idempotency.key }
-  const known: Remembered | undefined = await recall(deps.db, scope, idempotency.fingerprint, deps.time())
+  const known = await recall(deps.db, scope, idempotency.fingerprint, deps.time())
   if (known === undefined) return undefined
   if (known.expired) {
     await forgetExpiredKey(deps.db, scope, deps.time())
