@@ -64,8 +64,7 @@ function installedFfmpeg(): string {
     const { path }: { path: string } = require('@ffmpeg-installer/ffmpeg')
     return path
   } catch (cause) {
-    throw new EngineError(`there is no ffmpeg for ${process.platform}-${process.arch}; video and mp3 need it`, {
-      cause,
-    })
+    const message = `there is no ffmpeg for ${process.platform}-${process.arch}; video and mp3 need it`
+    throw new EngineError(message, { cause })
   }
 }

@@ -21,10 +21,8 @@ export function createMediaReader(ffmpegPath: string | undefined) {
 
   const read = async (reference: Reference, decoding: Omit<Decoding, 'path' | 'reader'>): Promise<number> => {
     found ??= await findFfmpeg(ffmpegPath, decoding.signal)
-    if (found === undefined)
-      throw new EngineError(
-        'there is no ffmpeg of version 5 or newer on the server; reference videos and sounds need it',
-      )
+    const missing = 'there is no ffmpeg of version 5 or newer on the server; reference videos and sounds need it'
+    if (found === undefined) throw new EngineError(missing)
     const reader = readerOf(reference.contentType)
     if (reader === undefined) throw undecodable(reference, new Error(`no reader for ${reference.contentType}`))
     const end = await decode(found, { ...decoding, path: reference.path, reader })

@@ -52,9 +52,8 @@ export function createHttpEngine(settings: HttpEngineSettings, type: EngineChoic
       return await follow({ settings, type, job, report, signal: AbortSignal.any([signal, deadline]) }, remote)
     } catch (cause) {
       const isLate = deadline.aborted && !signal.aborted
-      const error = isLate
-        ? new EngineError(`the engine did not finish within ${settings.timeout_seconds} s`, { cause })
-        : cause
+      const late = `the engine did not finish within ${settings.timeout_seconds} s`
+      const error = isLate ? new EngineError(late, { cause }) : cause
       // After a transient error or a stop of this process, a worker continues the same job.
       const isOver = signal.aborted ? isDiscarded(signal.reason) : error instanceof EngineError && !error.transient
       if (isOver && remote.url !== null) await cancel(settings, remote.url)
@@ -84,9 +83,7 @@ async function follow(run: Run, remote: RemoteJob): Promise<Output> {
     shown = Math.max(shown ?? 0, look.logs.length)
     await report(look.progress)
     if (look.status === 'done') return await takeOutputs(run, url, look.outputs)
-    if (look.status === 'failed') {
-      throw failure(`it gave this reason: ${look.error ?? 'none'}`)
-    }
+    if (look.status === 'failed') throw failure(`it gave this reason: ${look.error ?? 'none'}`)
     await delay(settings.poll_seconds * 1000 * (0.75 + Math.random() / 2), undefined, { signal })
   }
 }
@@ -98,11 +95,8 @@ async function follow(run: Run, remote: RemoteJob): Promise<Output> {
 async function start(run: Run, remote: RemoteJob): Promise<string> {
   const { job, settings } = run
   const init = async () => ({ method: 'POST', body: await formOf(job, run.type) })
-  const { status, body } = await call(run, settings.url, {
-    init,
-    timeoutMs: transferTimeoutMs,
-    maxBytes: jobAnswerBytes,
-  })
+  const limits = { timeoutMs: transferTimeoutMs, maxBytes: jobAnswerBytes }
+  const { status, body } = await call(run, settings.url, { init, ...limits })
   if (status === 400 || status === 422)
     throw new EngineError('the engine refused this input', { cause: reasonOf({ status, body }) })
   if (status !== 202) throw unusable(reasonOf({ status, body }))

@@ -117,14 +117,12 @@ export type Making = {
 
 export const isSeen = ({ kind }: Reference) => kind !== 'audio'
 
-/** ffmpeg's arguments for the inputs of a clip, and the filter graph that produces `[film]`. */
-export type Shots = { inputs: string[][]; graph: string[] }
-
 /**
  * Cuts a clip from references, or from drawn pictures if there are none, each for an equal share of the time. A shot
- * zooms into its picture. A video plays; if it is too short, the shot zooms into its last frame.
+ * zooms into its picture. A video plays; if it is too short, the shot zooms into its last frame. Returns ffmpeg's
+ * arguments for the inputs, and the parts of the filter graph that produces `[film]`.
  */
-export async function shoot({ job, brief, size, scratch, media, signal }: Making): Promise<Shots> {
+export async function shoot({ job, brief, size, scratch, media, signal }: Making) {
   const { duration, seed } = brief
   const references = job.references.filter(isSeen)
   const random = createRandom(`${seed}:shots`)
@@ -140,17 +138,13 @@ export async function shoot({ job, brief, size, scratch, media, signal }: Making
     let given = 1
     if (reference?.kind === 'video') {
       given = await media.readFrames(reference, { size, frames, to: file }, signal)
-      inputs.push([
-        ...words(`-f rawvideo -pix_fmt yuv420p -s ${size.width}x${size.height} -framerate ${framesPerSecond} -i`),
-        file,
-      ])
+      const shape = `-s ${size.width}x${size.height} -framerate ${framesPerSecond}`
+      inputs.push([...words(`-f rawvideo -pix_fmt yuv420p ${shape} -i`), file])
     } else {
       // Twice the size of the frame, so that the slow zoom does not jump between pixels.
       const larger = { width: size.width * 2, height: size.height * 2 }
-      await fs.writeFile(
-        file,
-        await (reference ? fitPicture(reference, larger) : pngOf(drawPicture(larger, `${seed}:${at}`), signal)),
-      )
+      const drawn = () => pngOf(drawPicture(larger, `${seed}:${at}`), signal)
+      await fs.writeFile(file, await (reference ? fitPicture(reference, larger) : drawn()))
       inputs.push([...words(`-f image2 -c:v png -framerate ${framesPerSecond} -i`), file])
     }
     graph.push(`[${at}:v]${shotFilter({ size, given, frames, random })}[film${at}]`)

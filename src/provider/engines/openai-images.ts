@@ -77,11 +77,10 @@ async function orderPictures(order: PictureOrder, { settings, signal }: Run): Pr
   })
   if (status !== 200) throw refusal(status, body)
   const answer = answerSchema.safeParse(jsonOf(body.toString('utf8')))
-  if (!answer.success)
-    throw new EngineError('the image service sent an answer in an unexpected format', {
-      cause: answer.error,
-      transient: true,
-    })
+  if (!answer.success) {
+    const message = 'the image service sent an answer in an unexpected format'
+    throw new EngineError(message, { cause: answer.error, transient: true })
+  }
   const pictures: ReceivedPicture[] = []
   for (const item of answer.data.data.slice(0, order.count))
     pictures.push(await receivePicture(await pictureBytes(item, { settings, signal })))
@@ -116,10 +115,8 @@ async function pictureBytes(
   // Without the key, because the link may point to another host.
   const { status, body } = await boundedFetch({ url: link.href, init: {}, signal, maxBytes: settings.max_answer_bytes })
   if (status === 200) return body
-  throw new EngineError('the picture could not be fetched from the image service', {
-    cause: new Error(`status ${status}`),
-    transient: true,
-  })
+  const cause = new Error(`status ${status}`)
+  throw new EngineError('the picture could not be fetched from the image service', { cause, transient: true })
 }
 
 type Storing = { picture: ReceivedPicture; index: number; format: Brief['output_format'] }
@@ -131,12 +128,8 @@ async function storePicture(job: EngineJob, { picture, index, format }: Storing)
   if ((format !== 'png' && format !== 'webp') || format === picture.format)
     return { url: await received('image'), width, height }
   const converted = await encodePicture(sharp(bytes).autoOrient(), format)
-  return {
-    url: await storeMedia(job, `image-${index}`, format, converted),
-    width,
-    height,
-    original_url: await received('original'),
-  }
+  const url = await storeMedia(job, `image-${index}`, format, converted)
+  return { url, width, height, original_url: await received('original') }
 }
 
 /** The exact size, or the accepted size that is closest in shape, then in area. */
@@ -156,8 +149,6 @@ function refusal(status: number, body: Buffer): EngineError {
   const cause = new Error(`the image service answered ${status}: ${body.toString('utf8', 0, 1000)}`)
   if (status === 400 || status === 422) return new EngineError('the image service refused this input', { cause })
   const transient = status === 429 || status >= 500
-  return new EngineError(transient ? 'the image service is busy or failing' : 'the image service refused the call', {
-    cause,
-    transient,
-  })
+  const message = transient ? 'the image service is busy or failing' : 'the image service refused the call'
+  return new EngineError(message, { cause, transient })
 }

@@ -29,10 +29,8 @@ const kindNames: Record<Reference['kind'], string> = {
 
 export type FetcherOptions = ReferenceRules & { resolve: Resolve; deadlineMs?: number }
 
-/** The remaining bytes for all fetched references of one request. */
-export type Allowance = { bytes: number }
-
-export type Fetching = { reference: ReferenceLink; to: string; allowance: Allowance; signal: AbortSignal }
+/** `allowance`: the remaining bytes for all fetched references of one request. */
+type Fetching = { reference: ReferenceLink; to: string; allowance: { bytes: number }; signal: AbortSignal }
 
 /** Fetches references. Each chunk is written to the file at once, so memory stays flat. */
 export function createReferenceFetcher({
@@ -64,12 +62,8 @@ export function createReferenceFetcher({
       signal.throwIfAborted()
       if (error instanceof StorageError || error instanceof EngineError) throw error
       if (place.kind === 'own') throw unusable(reference, 'is not on the media host', error)
-      const isLate = deadline.aborted
-      throw unusable(
-        reference,
-        isLate ? `took longer than ${deadlineMs / 1000} s to fetch` : 'could not be fetched',
-        error,
-      )
+      const what = deadline.aborted ? `took longer than ${deadlineMs / 1000} s to fetch` : 'could not be fetched'
+      throw unusable(reference, what, error)
     }
   }
 
@@ -109,7 +103,7 @@ class StorageError extends Error {
   code = 'storage' as const
 }
 
-type Spooling = { to: string; reference: ReferenceLink; allowance?: Allowance }
+type Spooling = Pick<Fetching, 'to' | 'reference'> & Partial<Pick<Fetching, 'allowance'>>
 
 /** Writes a body to a file. Only what is fetched, with an allowance, has limits. */
 async function spool(
