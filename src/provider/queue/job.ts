@@ -77,26 +77,20 @@ async function endingOf(deps: JobDeps, claimed: ClaimedRequest, report: Report, 
     else deps.logger.error(facts, 'the engine failed unexpectedly')
     const isForGood = error instanceof EngineError && !error.transient
     // From the third run on, an internal error or a busy service also ends the request as FAILED.
-    if (isForGood || claimed.attempts >= 3) {
-      return error instanceof EngineError ? failed(error.message) : lastResort
-    }
+    if (isForGood || claimed.attempts >= 3) return error instanceof EngineError ? failed(error.message) : lastResort
     return { kind: 'retry', pauseMs: jitteredPauseMs(claimed.attempts, retryPause, deps.random) }
   }
 }
 
 async function generate(deps: JobDeps, claimed: ClaimedRequest, report: Report, signal: AbortSignal): Promise<Output> {
-  const { id: requestId, claims, model, input, engine, remote_job: remoteJob } = claimed
+  const { id: requestId, model, input, engine, remote_job: remoteJob } = claimed
   const { engines, references, mediaDir, mediaUrl } = deps
   const keepRemoteJob = async (job: RemoteJob) => {
     if (!(await recordRemoteJob(deps.db, claimed, job))) throw new Error('the request is no longer ours')
   }
-  return references.withFiles({ id: requestId, claims, input }, signal, (files) =>
-    engines.run(
-      engine,
-      { requestId, model, input, references: files, mediaDir, mediaUrl, remoteJob, keepRemoteJob },
-      report,
-      signal,
-    ),
+  const job = { requestId, model, input, mediaDir, mediaUrl, remoteJob, keepRemoteJob }
+  return references.withFiles(claimed, signal, (files) =>
+    engines.run(engine, { ...job, references: files }, report, signal),
   )
 }
 
