@@ -206,9 +206,8 @@ function explain(error: unknown): ExitCode {
   if (error instanceof ConfigError) return fail(78, error.message)
   if (error instanceof ListenError || error instanceof DataDirInUseError) return fail(1, error.message)
   if (error instanceof StartError || error instanceof OtherHistoryError) return fail(1, error.message)
-  const failure = explainPostgres(error)
-  if (failure) return fail(1, failure.words)
-  return fail(1, error instanceof Error ? (error.stack ?? error.message) : String(error))
+  const words = explainPostgres(error)?.words
+  return fail(1, words ?? (error instanceof Error ? (error.stack ?? error.message) : String(error)))
 }
 
 function fail(code: ExitCode, message: string): ExitCode {

@@ -136,10 +136,6 @@ export function readApiKey({ headers, headersDistinct }: IncomingMessage): strin
   return key !== undefined && key.length <= 200 && isKeyShaped(key) ? key : undefined
 }
 
-export function invalidApiKey(): HttpError {
-  return new HttpError(401, 'invalid_api_key', 'the API key is missing, wrong or revoked')
-}
-
 /** Resolves to null for an unknown or revoked key. */
 export type Identify = (apiKey: string) => Promise<Identified | null>
 

@@ -4,7 +4,7 @@ import { proveConnection } from '../../platform/http/connections.ts'
 import { HttpError } from '../../platform/http/http.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { isOutage } from '../../platform/postgres/errors.ts'
-import { type Caller, type Identify, invalidApiKey, readApiKey } from '../accounts/identify.ts'
+import { type Caller, type Identify, readApiKey } from '../accounts/identify.ts'
 import { applyRateLimit } from '../accounts/rate-limit.ts'
 import type { Scope } from '../domain/schema.ts'
 import type { ProviderSettings } from '../settings.ts'
@@ -31,7 +31,7 @@ export function asCaller({ logger, identify }: ApiDeps): AsCaller {
       res.set('Cache-Control', 'no-store')
       const apiKey = readApiKey(req)
       const identified = apiKey === undefined ? null : await identify(apiKey)
-      if (identified === null) throw invalidApiKey()
+      if (identified === null) throw new HttpError(401, 'invalid_api_key', 'the API key is missing, wrong or revoked')
       proveConnection(req.socket)
       const { caller, rate } = identified
       applyRateLimit(res, rate)

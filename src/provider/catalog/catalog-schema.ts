@@ -107,11 +107,8 @@ const modelSchema = z
     for (const [name, descriptor] of Object.entries(model.input_schema))
       checkDescriptor(['input_schema', name], descriptor, add)
     for (const [name, factors] of Object.entries(model.pricing.multipliers ?? {})) {
-      const problem = multiplierProblem(
-        name,
-        factors,
-        Object.hasOwn(model.input_schema, name) ? model.input_schema[name] : undefined,
-      )
+      const descriptor = Object.hasOwn(model.input_schema, name) ? model.input_schema[name] : undefined
+      const problem = multiplierProblem(name, factors, descriptor)
       if (problem) add(['pricing', 'multipliers', name], problem)
     }
     const settings: Record<string, unknown> = model.engine_settings
@@ -124,12 +121,8 @@ export const catalogFileSchema = z
   .superRefine(({ models }, context) => {
     const seen = new Set<string>()
     for (const [index, { slug }] of models.entries()) {
-      if (seen.has(slug))
-        context.addIssue({
-          code: 'custom',
-          path: ['models', index, 'slug'],
-          message: `${slug} is the slug of an earlier model`,
-        })
+      const message = `${slug} is the slug of an earlier model`
+      if (seen.has(slug)) context.addIssue({ code: 'custom', path: ['models', index, 'slug'], message })
       seen.add(slug)
     }
   })

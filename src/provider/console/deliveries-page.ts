@@ -1,4 +1,4 @@
-import type { Express } from 'express'
+import type { Express, Request } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
@@ -36,15 +36,13 @@ export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): voi
     nothing: 'No delivery.',
     table: deliveryTable,
   })
-  const view = async (id: string) => {
-    const detail = await showDelivery(db, id)
+  const view = async (req: Request) => {
+    const detail = await showDelivery(db, idOf(req))
     if (detail === undefined) throw new HttpError(404, 'not_found', 'there is no such delivery')
     return detail
   }
-  app.get('/deliveries/:id', async (req, res) => show(req, res, 'Delivery', deliveryPage(await view(idOf(req)))))
-  app.get('/deliveries/:id/now', async (req, res) => {
-    sendPage(res, currentState(await view(idOf(req))))
-  })
+  app.get('/deliveries/:id', async (req, res) => show(req, res, 'Delivery', deliveryPage(await view(req))))
+  app.get('/deliveries/:id/now', async (req, res) => sendPage(res, currentState(await view(req))))
   app.post('/deliveries/:id/resend', async (req, res) => {
     const id = idOf(req)
     const work = () => resendDelivery(db, id, postgresTime())

@@ -32,11 +32,8 @@ export const cursorSchema = z
   .refine(({ id }) => requestIdSchema.safeParse(id).success)
   .optional()
   .catch((): never => {
-    throw new HttpError(
-      400,
-      'invalid_filter',
-      'this link to a page is not valid: start with the newest rows and follow Older',
-    )
+    const message = 'this link to a page is not valid: start with the newest rows and follow Older'
+    throw new HttpError(400, 'invalid_filter', message)
   })
 
 /** Reads the filters of a page's address. Throws HttpError 400 for a wrong filter instead of ignoring it. */
@@ -44,11 +41,8 @@ export function filtersIn<T extends z.ZodType>(req: Request, schema: T): z.infer
   const parsed = schema.safeParse(req.query, plainWords)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
-  throw new HttpError(
-    400,
-    'invalid_filter',
-    `the filter ${issue?.path.join('.') ?? ''} ${issue?.message ?? 'is not valid'}`,
-  )
+  const message = `the filter ${issue?.path.join('.') ?? ''} ${issue?.message ?? 'is not valid'}`
+  throw new HttpError(400, 'invalid_filter', message)
 }
 
 /** The parameters of every list: an account, an id to find, and the end of the previous page. */

@@ -60,9 +60,7 @@ export function showRequests(app: Express, { db, catalog, clock, statusReader }:
     return { request, position: status?.queue_position ?? null, deliveries, entries, asOf }
   }
   app.get('/requests/:id', async (req, res) => show(req, res, 'Request', requestPage(await view(idOf(req)))))
-  app.get('/requests/:id/now', async (req, res) => {
-    sendPage(res, currentState(await view(idOf(req))))
-  })
+  app.get('/requests/:id/now', async (req, res) => sendPage(res, currentState(await view(idOf(req)))))
 }
 
 function requestTable(requests: readonly RequestRow[], now: Date, empty: string): Markup {

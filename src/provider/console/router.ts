@@ -152,11 +152,7 @@ function failurePage(show: Show): ErrorRequestHandler {
     const known = error instanceof commands.CommandError ? new HttpError(400, 'not_possible', error.message) : error
     if (!(known instanceof HttpError) || req.accepts(['json', 'html']) !== 'html') return next(known)
     res.status(known.status).set(known.headers)
-    return show(
-      req,
-      res,
-      'Not possible',
-      html`<h1>Not possible</h1><p class="problem" role="alert">${known.message}</p><p><a href="/">Accounts</a></p>`,
-    )
+    const problem = html`<p class="problem" role="alert">${known.message}</p>`
+    return show(req, res, 'Not possible', html`<h1>Not possible</h1>${problem}<p><a href="/">Accounts</a></p>`)
   }
 }
