@@ -67,11 +67,9 @@ export function startBackground(parts: Parts, running: readonly RunningSlice[], 
   const loops = [...ofCore, ...running.flatMap(({ loop }) => loop ?? [])]
   metrics.watchRoles(watched.failingRoles)
 
-  const begin = async () => {
-    await after
-    await noteStart(db, clock())
-  }
-  begin().catch((error: unknown) => logger.error({ err: error }, 'this start could not be recorded for the charts'))
+  after
+    .then(() => noteStart(db, clock()))
+    .catch((error: unknown) => logger.error({ err: error }, 'this start could not be recorded for the charts'))
 
   const rolesEnded = async () => {
     await Promise.all([...loops.map(({ done }) => done), schedules.ended()])

@@ -87,20 +87,16 @@ export async function putOffCopy(
 
 /** Gives up a copy and writes the reason to its media. */
 export async function giveUpCopy(db: Database, copy: Copy, { fault, trouble }: CopyFailure): Promise<void> {
-  const rows = await retryConflicts(() =>
-    db.execute<{ ended: number }>(sql`
+  await retryConflicts(() =>
+    db.execute(sql`
       with given_up as (
         update mediadock.media_copies c set ${copyLease.end}, state = 'failed', tries = c.tries + 1,
           fault = ${fault}, trouble = ${trouble}, ended_at = ${now}
         where ${copyLease.isHeld(copy)} returning c.request_id, c.kind, c.position, c.url
-      ),
-      written as (
-        update mediadock.media m set archive_error = ${`${fault}: ${trouble}`} from given_up g
-        where (m.request_id, m.kind, m.position, m.url) = (g.request_id, g.kind, g.position, g.url)
       )
-      select count(*)::int as ended from given_up`),
+      update mediadock.media m set archive_error = ${`${fault}: ${trouble}`} from given_up g
+      where (m.request_id, m.kind, m.position, m.url) = (g.request_id, g.kind, g.position, g.url)`),
   )
-  one(rows, `giving up the copy of a media of ${copy.request_id}`)
 }
 
 /** Counts the copies that wait, up to `maxCounted`. */
@@ -125,16 +121,13 @@ export async function doubtFile(db: Database, file: ArchivedFile): Promise<void>
 }
 
 async function register(db: Database, { sha256, bytes, contentType }: ArchivedFile, lookAt: SQL, unless: SQL) {
-  const rows = await retryConflicts(() =>
-    db.execute<{ incarnation: string | null }>(sql`
-      with registered as (
-        insert into mediadock.archived_files as f (sha256, bytes, content_type, incarnation, look_at)
-        values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${lookAt})
-        on conflict (sha256) do update set look_at = excluded.look_at ${unless} returning f.incarnation
-      )
-      select (select incarnation from registered) as incarnation`),
+  const [registered] = await retryConflicts(() =>
+    db.execute<{ incarnation: string }>(sql`
+      insert into mediadock.archived_files as f (sha256, bytes, content_type, incarnation, look_at)
+      values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${lookAt})
+      on conflict (sha256) do update set look_at = excluded.look_at ${unless} returning f.incarnation`),
   )
-  return one(rows, `registering the file ${sha256}`).incarnation ?? undefined
+  return registered?.incarnation
 }
 
 export type Stored = ArchivedFile & { incarnation: string; archivedUrl: string; hasThumbnail: boolean }
@@ -173,7 +166,7 @@ export async function endCopy(db: Database, copy: Copy, file: Stored): Promise<b
       returning m.request_id
     ),
     changed as (${addChange(now, sql`request where exists (select from written)`)})
-    select count(*)::int as ended from ended`
-  const rows = await retryConflicts(() => db.execute<{ ended: number }>(statement))
-  return one(rows, `archiving a media of ${copy.request_id}`).ended === 1
+    select sha256 from ended`
+  const ended = await retryConflicts(() => db.execute(statement))
+  return ended.length === 1
 }

@@ -50,16 +50,11 @@ function stateOfFailure({ error, payload }: Failure, model?: string): State {
   return { model, status: 'FAILED', error: stated }
 }
 
-const segmentPattern = /^(?!\.)[A-Za-z0-9._-]{1,100}$/
+const segment = String.raw`(?!\.)[A-Za-z0-9._-]{1,100}`
 /** Models of these owners have one segment more. */
-const namespaces: readonly string[] = ['workflows', 'comfy']
-
-/** The segments of a model; undefined for a text that is no model. */
-function segmentsOf(model: string | undefined): string[] | undefined {
-  const segments = model?.split('/') ?? []
-  const least = namespaces.includes(segments[0] ?? '') ? 3 : 2
-  return segments.length >= least && segments.every((segment) => segmentPattern.test(segment)) ? segments : undefined
-}
+const owners = '(?:workflows|comfy)/'
+/** A model: its app, as owner/app, with or without a path. */
+const modelPattern = new RegExp(`^(${owners}${segment}/${segment}|(?!${owners})${segment}/${segment})(?:/${segment})*$`)
 
 const unknownModel = {
   kind: 'invalid',
@@ -67,10 +62,9 @@ const unknownModel = {
   isUnsent: true,
 } as const
 
-/** The path of a job, with only the first two or three segments of its model; undefined if that is not known. */
-function pathOf({ jobId, model }: Job): string | undefined {
-  const segments = segmentsOf(model)
-  const app = segments?.slice(0, namespaces.includes(segments[0] ?? '') ? 3 : 2).join('/')
+/** The path of a job, with only the app of its model; undefined if that is not known. */
+function pathOf({ jobId, model = '' }: Job): string | undefined {
+  const [, app] = modelPattern.exec(model) ?? []
   return app === undefined ? undefined : `${app}/requests/${encodeURIComponent(jobId)}`
 }
 
@@ -121,9 +115,8 @@ export const fal: SourceKind = {
     }),
   fetchResult,
   submit: async ({ model, input, webhookUrl }, api) => {
-    const segments = segmentsOf(model)
-    if (segments === undefined) return refusedHere('the model must be owner/app, with or without a path')
-    const path = `/${segments.join('/')}?fal_webhook=${encodeURIComponent(webhookUrl)}`
+    if (!modelPattern.test(model)) return refusedHere('the model must be owner/app, with or without a path')
+    const path = `/${model}?fal_webhook=${encodeURIComponent(webhookUrl)}`
     return submitJob({ path, body: input, member: 'request_id', keyHeader }, api)
   },
   /** `PUT …/cancel`, below owner and app. fal takes it before and during the run. */
