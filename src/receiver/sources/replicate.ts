@@ -47,7 +47,7 @@ function read(json: unknown, archive?: FilesPlace) {
 const pathOf = (jobId: string) => `/predictions/${encodeURIComponent(jobId)}`
 const name = String.raw`(?!\.)[A-Za-z0-9._-]{1,100}/(?!\.)[A-Za-z0-9._-]{1,100}`
 const namePattern = new RegExp(`^${name}$`)
-const versionPattern = new RegExp(`^(?:${name}:)?([0-9a-f]{64})$`)
+const versionPattern = new RegExp(`^(?:(?:${name})?:)?([0-9a-f]{64})$`)
 
 /** The predictions of Replicate, whose webhooks are signed with Standard Webhooks. */
 export const replicate: SourceKind = {
