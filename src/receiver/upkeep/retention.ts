@@ -89,7 +89,8 @@ async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Pro
 
 /**
  * Deletes processed deliveries, those that could not be used (also for a missing source or archive), those of another
- * source, and those parked for their key once the provider's result is known. If parked ones were kept forever, the holder of one signing secret could fill the disk.
+ * source, and those parked for their key once the provider's result is known. If parked ones were kept forever, the
+ * holder of one signing secret could fill the disk.
  */
 async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`
