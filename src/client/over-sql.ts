@@ -58,14 +58,8 @@ async function read(driver: SqlDriver, { after, filter }: Reading, rows = 100): 
     const page = await queryPage(driver, unreadable, [after, 1, JSON.stringify(filter)])
     const cause = error instanceof Error ? error.message : String(error)
     const message = `the row cannot be written as JSON (${cause}): read its columns one by one in mediadock.results`
-    return {
-      ...page,
-      data: page.data.map(({ position, request_id }) => ({
-        position,
-        request_id,
-        error: { code: 'unreadable', message },
-      })),
-    }
+    const failure = { code: 'unreadable', message } as const
+    return { ...page, data: page.data.map(({ position, request_id }) => ({ position, request_id, error: failure })) }
   }
 }
 
@@ -89,11 +83,6 @@ function isUnreadable(error: unknown): boolean {
 function refusalOf(error: unknown, after: number): ReadError | undefined {
   const code = error instanceof Error && 'code' in error ? String(error.code) : ''
   if (!/^(?:MD002$|42|22)/.test(code) || !(error instanceof Error)) return undefined
-  return new ReadError(
-    code === 'MD002' ? 'position_expired' : code,
-    `reading mediadock.feed after ${after}: ${error.message}`,
-    {
-      cause: error,
-    },
-  )
+  const message = `reading mediadock.feed after ${after}: ${error.message}`
+  return new ReadError(code === 'MD002' ? 'position_expired' : code, message, { cause: error })
 }

@@ -2,14 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { FeedFilter } from '../receiver/feeding/feed-filter.ts'
 import { jitteredPauseMs } from '../wire/backoff.ts'
 import type { OverHttp } from './api-call.ts'
-import {
-  ReadError,
-  type ReadPage,
-  type ReadableChange,
-  type RefusedSubmit,
-  type ResultChange,
-  type UnreadableChange,
-} from './change.ts'
+import { ReadError, type ReadPage, type ResultChange } from './change.ts'
 import { overHttp } from './over-http.ts'
 import { overSql, type SqlDriver } from './over-sql.ts'
 
@@ -28,16 +21,8 @@ export {
   type SubmitOptions,
 } from './create-client.ts'
 export { GenerationError } from './generation-error.ts'
-export {
-  ReadError,
-  type ReadableChange,
-  type RefusedSubmit,
-  type ResultChange,
-  type UnreadableChange,
-  type FeedFilter,
-  type OverHttp,
-  type SqlDriver,
-}
+export type { ReadableChange, RefusedSubmit, UnreadableChange } from './change.ts'
+export { ReadError, type ResultChange, type FeedFilter, type OverHttp, type SqlDriver }
 
 export type ReadOptions = {
   /** Where to read: the internal listener, or Postgres with a driver of your own. */
@@ -71,13 +56,8 @@ const retry = { baseMs: 250, capMs: 10_000 }
  * mediadock or Postgres cannot be reached, retries with jittered pauses until `signal` aborts. Store the position of
  * the last change with your work. Throws ReadError if a retry cannot succeed, for example with `position_expired`.
  */
-export function readResults({
-  from,
-  after = 0,
-  filter = {},
-  signal = new AbortController().signal,
-  onRetry,
-}: ReadOptions): ResultReader {
+export function readResults(options: ReadOptions): ResultReader {
+  const { from, after = 0, filter = {}, signal = new AbortController().signal, onRetry } = options
   const readPage = 'sql' in from ? overSql(from.sql, filter) : overHttp(from, filter)
   const lag = { ms: 0, position: after, head: after }
 
