@@ -37,13 +37,9 @@ beyond the budget are postponed; a running receiver polls them later. Exits with
       if (!run) throw new Error(`request ${requestId?.data} is not tracked, or another transaction holds it`)
       const { scanned, landed, running, notFound, failed, postponed } = run
       const counts = { scanned, landed, running, not_found: notFound, failed, postponed }
+      const words = Object.entries(counts).map(([name, count]) => `${name.replace('_', ' ')} ${count}`)
       if (json) printJson(counts)
-      else
-        process.stdout.write(
-          `${Object.entries(counts)
-            .map(([name, count]) => `${name.replace('_', ' ')} ${count}`)
-            .join(', ')}\n`,
-        )
+      else process.stdout.write(`${words.join(', ')}\n`)
       const refused = deps.setAside.ids()
       if (refused.length > 0)
         process.stderr.write(

@@ -69,13 +69,8 @@ async function replayFiltered(
   const all = nothing()
   do {
     const cursor = all.next_cursor ?? undefined
-    const { replayed, changes, failed, next_cursor } = await replayMany(deps, {
-      filters,
-      dryRun,
-      cursor,
-      limit: 1000,
-      signal: interrupted,
-    })
+    const step = { filters, dryRun, cursor, limit: 1000, signal: interrupted }
+    const { replayed, changes, failed, next_cursor } = await replayMany(deps, step)
     add(all, replayed, changes)
     all.failed.push(...failed)
     all.next_cursor = next_cursor

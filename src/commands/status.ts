@@ -2,8 +2,7 @@ import { readTime } from '../platform/postgres/time.ts'
 import { placeOfUrl } from '../platform/postgres/url.ts'
 import type { Problem } from '../receiver/domain/problem.ts'
 import { duration } from '../receiver/on-call/figures.ts'
-import { readNow, type Now } from '../receiver/on-call/reading.ts'
-import { sliceProblems } from '../receiver/on-call/reading.ts'
+import { readNow, type Now, sliceProblems } from '../receiver/on-call/reading.ts'
 import { silentAfterSeconds } from '../receiver/reconciling/reconciler.ts'
 import { slices } from '../receiver/slices.ts'
 import { lastMinuteWrittenAt } from '../receiver/upkeep/minutes.ts'
@@ -49,17 +48,8 @@ receiver is running, else with 0.
       const { recent, pending, oldest_seconds, parked, overdue, backlog } = now
       const { minutes, arrivals } = recent
       if (json) {
-        printJson({
-          at: now.at.toISOString(),
-          database,
-          problems,
-          recent: { minutes, arrivals },
-          pending,
-          oldest_seconds,
-          parked,
-          overdue,
-          backlog,
-        })
+        const figures = { recent: { minutes, arrivals }, pending, oldest_seconds, parked, overdue, backlog }
+        printJson({ at: now.at.toISOString(), database, problems, ...figures })
       } else {
         for (const { severity, text } of problems) process.stdout.write(`${severity.padEnd(8)}  ${printable(text)}\n`)
         if (problems.length === 0) process.stdout.write('No problems.\n')
