@@ -57,17 +57,14 @@ export async function runContained(run: ContainedRun): Promise<ContainedEnd> {
   }
   const abort = () => stop('aborted')
   run.signal.addEventListener('abort', abort, { once: true })
-  const deadline = setTimeout(
-    stop,
-    run.limits.wallSeconds * 1000,
-    `it did not finish within ${run.limits.wallSeconds} s`,
-  )
+  const { wallSeconds, outputBytes } = run.limits
+  const deadline = setTimeout(stop, wallSeconds * 1000, `it did not finish within ${wallSeconds} s`)
   try {
     const stderr = keepTail(child.stderr!, () => stop(`it wrote more than ${maxStderrBytes} bytes of errors`))
     let bytes = 0
     for await (const chunk of child.stdout as AsyncIterable<Buffer>) {
       bytes += chunk.length
-      if (bytes > run.limits.outputBytes) stop(`it wrote more than ${run.limits.outputBytes} bytes`)
+      if (bytes > outputBytes) stop(`it wrote more than ${outputBytes} bytes`)
       if (stopped !== undefined) break
       await run.write(chunk)
     }

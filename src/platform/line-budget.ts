@@ -17,19 +17,13 @@ export function createTokens(burst: number, perSecond: number): (nowMs: number) 
   }
 }
 
+type LimitedLines = { logger: Logger; what: string; reportAfterMs?: number }
+
 /**
  * Limits log lines that any client can cause, so that a flood does not fill the disk. Reports how many lines were
  * dropped.
  */
-export function createLineBudget({
-  logger,
-  what,
-  reportAfterMs = 10_000,
-}: {
-  logger: Logger
-  what: string
-  reportAfterMs?: number
-}): LineBudget {
+export function createLineBudget({ logger, what, reportAfterMs = 10_000 }: LimitedLines): LineBudget {
   const mayWrite = createTokens(200, 20)
   let leftOut = 0
 

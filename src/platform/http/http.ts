@@ -130,19 +130,8 @@ export type ListenOptions = {
  * endConnectionsFrom().
  */
 export async function listen(options: ListenOptions): Promise<Listener> {
-  const {
-    handler,
-    host,
-    port,
-    setting,
-    logger,
-    keepAliveSeconds = 75,
-    retired,
-    requestTimeoutMs = 30_000,
-    continues = false,
-    halfOpen = false,
-    onClosed,
-  } = options
+  const { handler, host, port, setting, logger, retired, onClosed } = options
+  const { keepAliveSeconds = 75, requestTimeoutMs = 30_000, continues = false, halfOpen = false } = options
   const mayLog = createLineBudget({ logger, what: 'malformed or slow requests' })
   const closing = (reason: string, socket: Socket, message: string, facts: object) => {
     if (mayLog()) logger.info({ ...facts, remote: socket.remoteAddress }, message)

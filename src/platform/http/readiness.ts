@@ -88,9 +88,7 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
   }
   await goOn()
   return {
-    /**
-     * True if Postgres was writable and migrated at most 2 s ago and the program is not stopping. Reads memory only.
-     */
+    /** True if Postgres was usable at most 2 s ago and the program is not stopping. Reads memory only. */
     isReady: (): boolean => !signal.aborted && performance.now() < validUntil,
     /** Checks at once, for callers that just changed the state. */
     lookNow: async () => {

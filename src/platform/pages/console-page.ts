@@ -32,17 +32,8 @@ export type PageContent = {
 }
 
 /** The frame around every page of both consoles. */
-export function page({
-  title,
-  product,
-  nav,
-  body,
-  below,
-  search,
-  signOut,
-  scripts = [],
-  styles = [],
-}: PageContent): Markup {
+export function page(content: PageContent): Markup {
+  const { title, product, nav, body, below, search, signOut, scripts = [], styles = [] } = content
   return html`<!doctype html>
     <html lang="en">
       <head>

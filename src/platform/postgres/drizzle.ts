@@ -19,22 +19,9 @@ export const { DrizzleQueryError }: typeof errors = load('drizzle-orm/errors')
 export const { readMigrationFiles }: typeof migrator = load('drizzle-orm/migrator')
 export const { PostgresJsSession }: typeof session = load('drizzle-orm/postgres-js/session')
 
-export const {
-  and,
-  between,
-  count,
-  desc,
-  eq,
-  getTableColumns,
-  getViewSelectedFields,
-  gt,
-  gte,
-  inArray,
-  is,
-  isNotNull,
-} = main
+export const { and, between, count, desc, eq, gt, gte, inArray, is, isNotNull } = main
 export const { isNull, lt, lte, max, ne, not, or, sql } = main
-export const { StringChunk, View } = main
+export const { getTableColumns, getViewSelectedFields, StringChunk, View } = main
 export const { alias, unionAll, customType, PgDatabase, PgDialect, pgSchema } = pg
 
 export const { bigint, bigserial, boolean, doublePrecision, integer, numeric, real, smallint, text, uuid } = pg

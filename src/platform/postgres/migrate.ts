@@ -23,9 +23,7 @@ export class OtherHistoryError extends Error {
   code = 'other_history' as const
 }
 
-/**
- * Applies the migrations of one schema, and creates the indexes of large tables. Returns the number of new migrations.
- */
+/** Applies the new migrations of one schema and returns their number. Also creates the indexes of large tables. */
 export async function migrate(schema: Migrations, wait: LockWait = {}): Promise<number> {
   const applied = await applyMigrations(schema, wait)
   await createLargeIndexes(schema, wait)

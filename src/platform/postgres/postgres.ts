@@ -51,13 +51,8 @@ const driverPatch = 'mediadock-2'
  * A pooler may drop these settings and the server's deadline. ops/roles.sql sets JIT for the role. Behind a pooler,
  * nothing is prepared.
  */
-export function createPool({
-  url,
-  max,
-  silenceSeconds = 15,
-  statementSeconds = 30,
-  keepsPlans = false,
-}: PoolOptions): Pool {
+export function createPool(wanted: PoolOptions): Pool {
+  const { url, max, silenceSeconds = 15, statementSeconds = 30, keepsPlans = false } = wanted
   if (Reflect.get(postgres, 'patched') !== driverPatch) {
     throw new Error(
       'the PostgreSQL driver was installed without its patch. Run npx patch-package. ' +
