@@ -40,9 +40,7 @@ export type ProviderOptions = {
   abandoned?: AbortSignal
 }
 
-/**
- * Starts the provider: API and console at once, queue worker and dispatcher when Postgres is reachable and migrated.
- */
+/** Starts the provider. Queue worker and dispatcher begin when Postgres is reachable and migrated. */
 export async function startProvider(options: ProviderOptions): Promise<RunningProgram> {
   const { settings, logger, demoKeys = [], abandoned } = options
   const catalog = createCurrentCatalog(settings, logger)

@@ -108,9 +108,7 @@ export async function readKey(db: Database, keyId: string): Promise<KeyListing |
   return key
 }
 
-/**
- * A key to choose in a form. `hint` is the last four characters of the API key, `available` what its account can spend.
- */
+/** A key to choose in a form. `available` is what its account can spend. */
 export type UsableKey = Awaited<ReturnType<typeof listUsableKeys>>[number]
 
 /** Lists keys that may submit and are not revoked: the wanted one first, then the newest. */

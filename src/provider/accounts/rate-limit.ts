@@ -72,9 +72,7 @@ function millisecondsOf(now: SQL): SQL {
   return sql`(extract(epoch from ${now}) * 1000)::bigint`
 }
 
-/**
- * Sets the three headers of the window (decisions, RateLimit headers). Throws 429 if the call exceeds it.
- */
+/** Sets the three headers of the window (decisions, RateLimit headers). Throws 429 if the call exceeds it. */
 export function applyRateLimit(res: Response, { limit, remaining, resetSeconds, exceeded }: RateWindow): void {
   res.set({
     'RateLimit-Limit': String(limit),

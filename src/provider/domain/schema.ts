@@ -178,9 +178,7 @@ export const idempotencyKeys = provider.table(
   ],
 )
 
-/**
- * The outbox: one row per completion notification, written by the statement that ends its request.
- */
+/** The outbox: one row per completion notification, written by the statement that ends its request. */
 export const deliveries = provider.table(
   'deliveries',
   {
