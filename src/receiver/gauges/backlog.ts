@@ -66,10 +66,12 @@ export async function readBacklog(
   // A blocked key starts after its pause. The slowest queue ends last.
   const ends = [...incompleteByQueue].map(([name, count]) => {
     if (count === 0) return 0
-    const begins = Math.max(now.getTime(), budgets.get(name)?.blockedUntil?.getTime() ?? 0)
+    const until = budgets.get(name)?.blocked_until ?? null
+    const begins = Math.max(now.getTime(), until === null ? 0 : Date.parse(until))
     return begins + Math.ceil((count * 60) / perMinute(name)) * 1000
   })
-  const waitsForKey = [...incompleteByQueue].some(([name, count]) => count > 0 && budgets.get(name)?.isFailing)
+  const isFailing = (name: string) => (budgets.get(name)?.failing_since ?? null) !== null
+  const waitsForKey = [...incompleteByQueue].some(([name, count]) => count > 0 && isFailing(name))
   const usable = keys.all.filter(isUsable)
   return {
     due: sum([...dueByQueue.values()]),

@@ -75,9 +75,9 @@ export async function readKeys(
       still_matches: (key === undefined || key.retired) && recent,
       calls: budget?.calls ?? 0,
       quota_left: callsLeft(fetchRatePerMinute, budget),
-      account_id: budget?.account?.id ?? null,
-      account_calls: budget?.account?.calls ?? null,
-      account_limit: budget?.account?.limitPerMinute ?? null,
+      account_id: budget?.account_id ?? null,
+      account_calls: budget?.account_calls ?? null,
+      account_limit: budget?.account_limit ?? null,
       blocked_until: until?.toISOString() ?? null,
       blocked_reason: until !== undefined || usable ? (reason ?? null) : null,
     }
@@ -88,9 +88,9 @@ export async function readKeys(
  * Returns the block of a key. A refusal outlasts its rest until a call is accepted (noteRecovered in key-health.ts
  * removes blocked_until then), or for an hour without any call.
  */
-function blockOf(budget: CallBudget | undefined, now: Date): { until?: Date; reason?: string | undefined } {
-  if (budget?.blockedUntil === undefined) return {}
-  const { blockedUntil: until, blockedReason: reason } = budget
+function blockOf(budget: CallBudget | undefined, now: Date): { until?: Date; reason?: string | null } {
+  if (!budget || budget.blocked_until === null) return {}
+  const [until, reason] = [new Date(budget.blocked_until), budget.blocked_reason]
   if (until > now) return { until, reason }
   return reason === 'unauthorized' && now.getTime() - until.getTime() < 3_600_000 ? { reason } : {}
 }

@@ -91,15 +91,16 @@ it('shares the calls of a minute among the keys of one account, and of no other'
 it('shows the calls that the keys of an account made together, and what they leave of its limit', async () => {
   const { note, granted, pass, budgets, left } = await stored()
   await granted('live', 1)
-  expect((await budgets()).get('live')?.account).toBeUndefined()
+  expect((await budgets()).get('live')).toMatchObject({ account_id: null, account_calls: null, account_limit: null })
   await note()
   pass(120_000)
   await granted('live', 3)
   await granted('second', 4)
-  const account = { id: 'acme', calls: 7, limitPerMinute: 10 }
-  expect((await budgets()).get('live')).toMatchObject({ calls: 3, account })
-  expect((await budgets()).get('second')).toMatchObject({ calls: 4, account })
-  expect((await budgets()).get('sandbox')?.account).toEqual({ id: 'other', calls: 0, limitPerMinute: 10 })
+  const account = { account_id: 'acme', account_calls: 7, account_limit: 10 }
+  expect((await budgets()).get('live')).toMatchObject({ calls: 3, ...account })
+  expect((await budgets()).get('second')).toMatchObject({ calls: 4, ...account })
+  const other = { account_id: 'other', account_calls: 0, account_limit: 10 }
+  expect((await budgets()).get('sandbox')).toMatchObject(other)
   expect(await left()).toEqual({ live: 3, second: 3, sandbox: 10 })
 })
 
