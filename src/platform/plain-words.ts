@@ -33,6 +33,11 @@ function wordsOf(issue: z.core.$ZodRawIssue): string | undefined {
   }
 }
 
+/** The code of an error, for messages that must not show its text, which could quote a secret. */
+export function errorCode(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
+}
+
 /** The path of an issue in a JSON text, like `models[3].pricing`. Empty for the whole text. */
 export function placeOf(path: readonly PropertyKey[]): string {
   const steps = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`))

@@ -4,7 +4,7 @@ import net from 'node:net'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
-import { plainWords } from './plain-words.ts'
+import { errorCode, plainWords } from './plain-words.ts'
 import { parsePostgresUrl, PostgresUrlError } from './postgres/url.ts'
 
 /** The building blocks of a program's settings: each turns one environment variable into a typed value. */
@@ -119,11 +119,6 @@ function isMediaHost(text: string): boolean {
   )
 }
 
-// Returns only the error's code. Its message would quote the value, which could be a secret by mistake.
-function codeOf(error: unknown): string {
-  return error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
-}
-
 export type ProcessEnvironment = Record<string, string | undefined>
 
 /** One wrong setting: its name and what is wrong with it, never its value. */
@@ -166,7 +161,7 @@ export function settingsReader(env: ProcessEnvironment) {
       if (text !== '') return { from: fileName, raw: text }
       problems.push({ name: fileName, message: 'names a file that is empty' })
     } catch (error) {
-      problems.push({ name: fileName, message: `cannot be read: ${codeOf(error)}` })
+      problems.push({ name: fileName, message: `cannot be read: ${errorCode(error)}` })
     }
     return undefined
   }
@@ -220,7 +215,7 @@ export function readFileSetting(reader: SettingsReader, name: string, file: stri
   try {
     return fs.readFileSync(file, 'utf8')
   } catch (error) {
-    reader.problems.push({ name, message: `cannot be read: ${codeOf(error)}` })
+    reader.problems.push({ name, message: `cannot be read: ${errorCode(error)}` })
     return undefined
   }
 }

@@ -1,5 +1,6 @@
 import fs from 'node:fs'
 import type { ConnectionOptions } from 'node:tls'
+import { errorCode } from '../plain-words.ts'
 
 /** libpq's names, in order of increasing security. */
 const sslModes = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full']
@@ -73,7 +74,6 @@ function readFile(parameter: string, file: string | undefined): string | undefin
   try {
     return fs.readFileSync(file, 'utf8')
   } catch (error) {
-    const why = error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
-    throw new PostgresUrlError(`has an ${parameter} that cannot be read: ${why}`, { cause: error })
+    throw new PostgresUrlError(`has an ${parameter} that cannot be read: ${errorCode(error)}`, { cause: error })
   }
 }

@@ -3,7 +3,7 @@ import { createRequire } from 'node:module'
 import path from 'node:path'
 import type { z } from 'zod'
 import type { Logger } from '../../platform/logger.ts'
-import { jsonType, named, placeOf, plainWords } from '../../platform/plain-words.ts'
+import { errorCode, jsonType, named, placeOf, plainWords } from '../../platform/plain-words.ts'
 import { readEngineToken, type ReadVariable } from '../engines/engine-settings.ts'
 import { type Catalog, engineOf } from './catalog-model.ts'
 import { catalogFileSchema } from './catalog-schema.ts'
@@ -52,8 +52,7 @@ export function readCatalog(file: string | undefined): CatalogReading {
   try {
     text = fs.readFileSync(file, 'utf8')
   } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
-    return broken([`${file} cannot be read: ${code}`])
+    return broken([`${file} cannot be read: ${errorCode(error)}`])
   }
   const { catalog, problems } = parseCatalog(text)
   return { catalog, problems: problems.map((problem) => `${file} ${problem}`) }

@@ -1,5 +1,6 @@
 import fs from 'node:fs'
 import { z } from 'zod'
+import { errorCode } from '../../platform/plain-words.ts'
 import type { EngineChoice } from '../domain/engine-choice.ts'
 
 const engineUrl = z
@@ -97,7 +98,6 @@ function read(file: string): string {
   try {
     return fs.readFileSync(file, 'utf8')
   } catch (cause) {
-    const code = cause instanceof Error && 'code' in cause ? String(cause.code) : 'unknown error'
-    throw new Error(`token_file: the file ${file} cannot be read (${code})`, { cause })
+    throw new Error(`token_file: the file ${file} cannot be read (${errorCode(cause)})`, { cause })
   }
 }
