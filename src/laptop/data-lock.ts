@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import { once } from 'node:events'
 import fs from 'node:fs/promises'
 import net from 'node:net'
@@ -16,10 +16,7 @@ export class DataDirInUseError extends Error {
  */
 export async function lockDataDir(dataDir: string): Promise<() => Promise<void>> {
   await fs.mkdir(dataDir, { recursive: true })
-  const name = `mediadock-${createHash('sha256')
-    .update(await fs.realpath(dataDir))
-    .digest('hex')
-    .slice(0, 24)}`
+  const name = `mediadock-${hash('sha256', await fs.realpath(dataDir)).slice(0, 24)}`
   const server = net.createServer((socket) => socket.destroy())
   if (!(await tryListen(server, socketPath(name)))) {
     throw new DataDirInUseError(`${dataDir} is in use by a running mediadock: stop it first`)

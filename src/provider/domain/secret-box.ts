@@ -1,4 +1,4 @@
-import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto'
+import { createCipheriv, createDecipheriv, hash, randomBytes } from 'node:crypto'
 
 /** Encrypts with AES-256-GCM and a key of 32 bytes. Returns a random IV (12 bytes), the tag (16) and the ciphertext. */
 export function seal(text: string, secretKey: Buffer): Buffer {
@@ -16,5 +16,5 @@ export function unseal(box: Buffer, secretKey: Buffer): string {
 }
 
 export function sha256(text: string): Buffer {
-  return createHash('sha256').update(text).digest()
+  return hash('sha256', text, 'buffer')
 }
