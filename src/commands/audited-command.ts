@@ -11,11 +11,8 @@ type AuditedCommand<T> = Pick<AuditedAction, 'action' | 'target'> & {
 
 /** Runs a command's work and records in the audit who ran it. */
 export function auditedCommand<T>({ db, work, ...action }: AuditedCommand<T>): Promise<T> {
-  return audited(
-    { db, logger: stderrLogger, clock: () => new Date() },
-    { via: 'cli', actor: actorHere(), ...action },
-    work,
-  )
+  const deps = { db, logger: stderrLogger, clock: () => new Date() }
+  return audited(deps, { via: 'cli', actor: actorHere(), ...action }, work)
 }
 
 /** Reports that an audit entry could not be written. The work itself is done. */

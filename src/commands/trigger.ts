@@ -183,9 +183,8 @@ async function send(
       const action = 'Start a receiver there, or set --url or PORT to another one'
       throw new Error(`no answer from ${to.url} (${describeFailure(cause)}). ${action}`, { cause })
     })
-    process.stdout.write(
-      `${response.status} ${printable((await response.text()).slice(0, 500).replaceAll(/\s+/g, ' '))}\n`,
-    )
+    const answer = (await response.text()).slice(0, 500).replaceAll(/\s+/g, ' ')
+    process.stdout.write(`${response.status} ${printable(answer)}\n`)
     asExpected &&= response.status === expected
   }
   process.stdout.write(`request_id ${to.jobId}\nwebhook_id ${id}\n`)

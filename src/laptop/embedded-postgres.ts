@@ -28,11 +28,8 @@ export async function startEmbeddedPostgres({ dataDir, logger, settings = {} }: 
 
   const port = await freePort()
   const flags = { ...settings, port: String(port), listen_addresses: '127.0.0.1', unix_socket_directories: '' }
-  const server = launch(binaries, 'postgres', {
-    cluster,
-    runAs,
-    args: Object.entries(flags).flatMap(([name, value]) => ['-c', `${name}=${value}`]),
-  })
+  const args = Object.entries(flags).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+  const server = launch(binaries, 'postgres', { cluster, runAs, args })
   const adminUrl = `postgres://postgres:${password}@127.0.0.1:${port}/postgres`
   try {
     await waitUntilReady(adminUrl, server)

@@ -63,10 +63,8 @@ export async function startProvider(options: ProviderOptions): Promise<RunningPr
     const ended = Promise.all([...listeners.map((listener) => listener.close(graceMs)), background.ended()])
     // Three more seconds for cut work to release its resources.
     await withDeadline(ended, graceMs + 3000, 'stopping the provider').catch((error: unknown) => {
-      logger.error(
-        { err: error },
-        'the provider did not stop in time: another process takes over its unfinished work when the leases end',
-      )
+      const effect = 'another process takes over its unfinished work when the leases end'
+      logger.error({ err: error }, `the provider did not stop in time: ${effect}`)
     })
     clearTimeout(timer)
     background.abandon()

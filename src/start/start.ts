@@ -62,20 +62,17 @@ async function run(config: Config, local: Local, stopping: Stopping): Promise<Ex
   const running = await startPrograms(config, { local, logger, stopping })
   const urls: Record<string, string> = Object.assign({}, ...running.map((program) => program.urls))
   if (!stopping.isRequested()) logger.info({ urls }, 'started')
+  const { demoKeys, isEmbedded } = local
   if (!config.production && !stopping.isRequested())
-    process.stderr.write(
-      welcome({ urls, demoKeys: local.demoKeys, settings: config.receiver, isEmbedded: local.isEmbedded }),
-    )
+    process.stderr.write(welcome({ urls, demoKeys, settings: config.receiver, isEmbedded }))
 
   const stop = await stopping.requested
   logger.info({ reason: stop.reason }, 'stopping')
   const { shutdownGraceSeconds, drainSeconds } = (config.receiver ?? config.provider)!
   const graceMs = shutdownGraceSeconds * 1000
-  await shutDown(
-    running,
-    // A person waits after Ctrl-C, so work gets less time.
-    stop.interrupted ? { graceMs: Math.min(graceMs, 3500), drainMs: 0 } : { graceMs, drainMs: drainSeconds * 1000 },
-  )
+  // A person waits after Ctrl-C, so work gets less time.
+  if (stop.interrupted) await shutDown(running, { graceMs: Math.min(graceMs, 3500), drainMs: 0 })
+  else await shutDown(running, { graceMs, drainMs: drainSeconds * 1000 })
   logger.info('stopped')
   return stop.failed ? fail(1, stop.reason) : 0
 }

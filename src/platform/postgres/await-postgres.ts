@@ -61,11 +61,9 @@ export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Pro
     if (migrateOnStart) {
       await untilReachable(() => applyMigrations(at, locks), waiting)
       // In the background, since an index of a large table can take hours.
+      const failed = 'an index could not be created: the next start or mediadock migrate will retry'
       untilReachable(() => createLargeIndexes(at, locks), waiting).catch((error: unknown) =>
-        logger.error(
-          { err: error, schema: at.schema },
-          'an index could not be created: the next start or mediadock migrate will retry',
-        ),
+        logger.error({ err: error, schema: at.schema }, failed),
       )
       return true
     }
@@ -95,9 +93,7 @@ function sayingSeldom(logger: Logger, program: string): (words: string) => void 
     if (words === last && now - lastAt < 30_000) return
     last = words
     lastAt = now
-    logger.warn(
-      { program, reason: words, waited_seconds: Math.round((now - since) / 1000) },
-      'not ready, waiting for Postgres',
-    )
+    const facts = { program, reason: words, waited_seconds: Math.round((now - since) / 1000) }
+    logger.warn(facts, 'not ready, waiting for Postgres')
   }
 }

@@ -85,10 +85,8 @@ export async function buildIndex(client: postgres.Sql, index: IndexStep): Promis
     [at],
   )
   if (!table?.partitioned) return buildOn(client, index)
-  await run(
-    client,
-    shortly(`create index if not exists "${index.name}" on only "${index.schema}"."${index.table}" ${index.rest}`),
-  )
+  const ofTable = `create index if not exists "${index.name}" on only "${index.schema}"."${index.table}" ${index.rest}`
+  await run(client, shortly(ofTable))
   // Partitions created from now on get the index automatically.
   const parts = await looked<{ part: string }>(
     client,
@@ -101,10 +99,8 @@ export async function buildIndex(client: postgres.Sql, index: IndexStep): Promis
   for (const { part } of parts) {
     const own = { ...index, table: part, name: `${part}_${index.name}`.slice(0, 63) }
     await buildOn(client, own)
-    await run(
-      client,
-      shortly(`alter index "${index.schema}"."${index.name}" attach partition "${own.schema}"."${own.name}"`),
-    )
+    const attach = `alter index "${index.schema}"."${index.name}" attach partition "${own.schema}"."${own.name}"`
+    await run(client, shortly(attach))
   }
 }
 

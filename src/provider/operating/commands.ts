@@ -78,10 +78,8 @@ export async function createKey(deps: CommandDeps, { id, ...wanted }: WantedKey)
   const detailOf = ({ api_key: _key, signing_secret: _secret, ...shown }: keys.CreatedKey) => shown
   return audited(deps, { ...deps.by, action: 'key_create', target: key.account, detailOf }, async () => {
     const created = await keys.insertKey(deps, { id, ...key })
-    if (created === undefined && id !== undefined)
-      throw new CommandError(
-        'this key exists already and its secret was shown once. If it is lost, revoke the key and create another',
-      )
+    const shownOnce = 'its secret was shown once. If it is lost, revoke the key and create another'
+    if (created === undefined && id !== undefined) throw new CommandError(`this key exists already and ${shownOnce}`)
     if (created === undefined) throw new CommandError('the new key equals an existing one: try again')
     return created
   })
@@ -176,10 +174,8 @@ export function parseFaults(words: readonly string[]): Faults {
     // A text that is not a number is kept, so that the error names it as one.
     return [name, value.trim() !== '' && Number.isFinite(Number(value)) ? Number(value) : value] as const
   })
-  if (entries.length === 0)
-    throw new CommandError(`give at least one of ${Object.keys(faultsSchema.shape).join(', ')} as name=value`, {
-      malformed: true,
-    })
+  const names = Object.keys(faultsSchema.shape).join(', ')
+  if (entries.length === 0) throw new CommandError(`give at least one of ${names} as name=value`, { malformed: true })
   return parse(faultsSchema, Object.fromEntries(entries))
 }
 

@@ -25,11 +25,9 @@ export function createQueueWorker(deps: WorkerDeps, cut: AbortSignal) {
     const claimed = await claimRequests(deps.db, { environment, limit, leaseSeconds, now: time() })
     if (claimed.length === limit) restsUntilMs[environment] = 0
     for (const request of claimed) {
+      const message = 'the end of a generation was not recorded, its lease will end'
       running[environment].begin(runJob(deps, request, cut), (error) =>
-        deps.logger.error(
-          { err: error, request_id: request.id },
-          'the end of a generation was not recorded, its lease will end',
-        ),
+        deps.logger.error({ err: error, request_id: request.id }, message),
       )
     }
   }
