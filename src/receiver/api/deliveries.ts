@@ -4,6 +4,7 @@ import { faultOf, postgresMessage } from '../../platform/postgres/errors.ts'
 import { replayDelivery } from '../landing/replay.ts'
 import { replayMany, type ReplayedMany } from '../on-call/replays.ts'
 import type { ReceiverDeps } from '../program.ts'
+import { writeWithin } from '../queries/deadline.ts'
 import { countDeliveries, deliverySchema, listDeliveries } from '../queries/deliveries.ts'
 import { deliveryDetailSchema, findDelivery } from '../queries/delivery-detail.ts'
 import { deliveryFiltersSchema, deliveryListSchema, InvalidFilterError, parseFilters } from '../queries/filters.ts'
@@ -92,7 +93,8 @@ function replayOne(deps: ReceiverDeps): Operation {
         return changes && { replayed: 1, changes }
       }
       const detailOf = (done: Replayed | undefined) => done && countsOf(done)
-      const replay = await (dryRun ? work() : auditedCall(deps, req, { action: 'replay', target: id, detailOf, work }))
+      const audited = () => auditedCall(deps, req, { action: 'replay', target: id, detailOf, work })
+      const replay = await writeWithin(dryRun ? work() : audited())
       if (!replay) throw unknown(req)
       res.json(replay)
     },

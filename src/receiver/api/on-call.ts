@@ -9,7 +9,7 @@ import { readingOptions, readNow } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { auditEntrySchema, auditListSchema, listAudit } from '../queries/audit.ts'
 import { causeSchema, readParkedCauses, readQuarantineCauses } from '../queries/causes.ts'
-import { readWithin } from '../queries/deadline.ts'
+import { readWithin, writeWithin } from '../queries/deadline.ts'
 import { find, findFiltersSchema, foundSchema } from '../queries/find.ts'
 import { giveUpSchema, listGiveUps } from '../queries/give-ups.ts'
 import { issueListSchema, issueSchema, listIssues } from '../queries/issues.ts'
@@ -137,7 +137,7 @@ export function issueOperations(deps: ReceiverDeps): Operation[] {
     errors: ['not_found'],
     answer: async (req, res) => {
       const { minutes } = await readBody(req, res, muteSchema)
-      res.json(await auditedMute(deps, req, { seconds: minutes * 60, detail: { minutes } }))
+      res.json(await writeWithin(auditedMute(deps, req, { seconds: minutes * 60, detail: { minutes } })))
     },
   }
   return [list, mute]

@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { environmentOfKey } from '../domain/keys.ts'
 import { mustBeStorable } from '../domain/storable.ts'
 import type { ReceiverDeps } from '../program.ts'
-import { readWithin } from '../queries/deadline.ts'
+import { readWithin, writeWithin } from '../queries/deadline.ts'
 import { requestListSchema } from '../queries/filters.ts'
 import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
 import { findRequest, listRequests, requestSchema, type Request } from '../queries/requests.ts'
@@ -72,7 +72,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       mustBeStorable(body)
       const wanted = tracked(body, keys())
       const environment = environmentOfKey(keys(), body.key_name ?? '')
-      const created = await trackRequest(db, wanted, { environment, now: time() })
+      const created = await writeWithin(trackRequest(db, wanted, { environment, now: time() }))
       res.status(created ? 201 : 200).json(await find(wanted.request_id))
     },
   }
@@ -101,6 +101,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     errors: ['not_found', 'request_locked'],
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
+      if (!(await find(id))) throw unknown(req)
       const ending = await auditedCall(deps, req, {
         action: 'reconcile',
         target: id,

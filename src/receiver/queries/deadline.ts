@@ -27,6 +27,14 @@ export class QueryTimeoutError extends Error {
 }
 
 /**
+ * Waits for a write of one call no longer than for a read, or throws DeadlineError. The write may still be made, so it
+ * must be one that the caller can repeat.
+ */
+export function writeWithin<T>(writing: Promise<T>): Promise<T> {
+  return withDeadline(writing, queryDeadlineMs, 'a write')
+}
+
+/**
  * Reads within the deadline, or throws QueryTimeoutError. The deadline includes waiting for a connection. Postgres
  * itself ends a statement at the deadline: the setting is local to the transaction, so it also works behind PgBouncer.
  */

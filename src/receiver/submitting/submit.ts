@@ -79,7 +79,8 @@ export function createSubmitter(deps: SubmitterDeps) {
   return {
     submit,
     find: async (idempotencyKey: string): Promise<ShownGeneration | undefined> => {
-      const generation = await intents.find(deps.db, idempotencyKey)
+      const finding = intents.find(deps.db, idempotencyKey)
+      const generation = await withDeadline(finding, postgresWithinMs, 'reading a submit')
       return generation && show(generation)
     },
     runOnce: async () => {

@@ -4,6 +4,7 @@ import { actorOf } from '../../platform/pages/access.ts'
 import type { AuditDeps } from '../../platform/pages/audit.ts'
 import { auditedCall, gone, jsonBody, unknown, type Operation, readBody, whole } from '../api/operation.ts'
 import type { ReceiverDeps } from '../program.ts'
+import { writeWithin } from '../queries/deadline.ts'
 import {
   addSubscription,
   isAct,
@@ -76,7 +77,8 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
     answers: { 201: { description: 'Added', schema: addedSchema } },
     errors: ['name_taken', 'too_many_subscriptions', 'position_expired'],
     answer: async (req, res) => {
-      res.status(201).json(await auditedAdd(deps, req, await readBody(req, res, newSubscriptionSchema)))
+      const wanted = await readBody(req, res, newSubscriptionSchema)
+      res.status(201).json(await writeWithin(auditedAdd(deps, req, wanted)))
     },
   }
   return [
@@ -104,7 +106,9 @@ function act(deps: ReceiverDeps, word: ActName): Operation {
     errors: ['not_found', ...(isResume ? (['position_expired'] as const) : [])],
     answer: async (req, res) => {
       const { from } = await readBody(req, res, body)
-      res.json({ name: nameIn(req), ...(await auditedAct(deps, { req, res, word, from })) })
+      const acting = auditedAct(deps, { req, res, word, from })
+      // A test also waits for the answer of the service.
+      res.json({ name: nameIn(req), ...(await (word === 'test' ? acting : writeWithin(acting))) })
     },
   }
 }

@@ -93,6 +93,35 @@ it('does not ask for a narrower query if Postgres is frozen', async () => {
   })
 })
 
+it('answers every short call in time while Postgres is frozen', async () => {
+  const database = await withTestDatabase()
+  const gate = await openGate(database.url)
+  const receiver = await startTestReceiver({ databaseUrl: gate.url })
+  onTestFinished(async () => {
+    await gate.close()
+    await receiver.stop()
+  })
+  gate.freeze()
+  const id = randomUUID()
+  const calls: [string, object?][] = [
+    [`GET /api/generations/${id}`],
+    [`GET /api/results/${id}`],
+    ['POST /api/requests', { request_id: id }],
+    [`POST /api/requests/${id}/reconcile`],
+    [`POST /api/requests/${id}/cancel`],
+    [`POST /api/deliveries/${id}/replay`],
+    ['POST /api/issues/1/mute', { minutes: 1 }],
+    ['POST /api/subscriptions', { name: 'gallery', url: 'https://gallery.test/changes' }],
+    ['POST /api/subscriptions/gallery/pause'],
+  ]
+  const answers = calls.map(async ([what, body]) => {
+    const startedMs = performance.now()
+    const { status } = await call(receiver, what, body && { body })
+    return { what, status, isInTime: performance.now() - startedMs < 6500 }
+  })
+  expect(await Promise.all(answers)).toEqual(calls.map(([what]) => ({ what, status: 503, isInTime: true })))
+})
+
 it('answers a submit in time while Postgres is frozen, and charges once for its repetitions', async () => {
   const database = await withTestDatabase()
   const gate = await openGate(database.url)

@@ -75,6 +75,12 @@ async function pass(minutes: number) {
   await database.sql`update mediadock.generations set created_at = created_at - make_interval(mins => ${minutes}),
     next_attempt_at = next_attempt_at - make_interval(mins => ${minutes})`
   await receiver.deps.submitter.runOnce()
+  // The receiver's own round may have claimed them first.
+  await eventually(async () => {
+    const held = await database.sql`
+      select from mediadock.generations where state = 'pending' and next_attempt_at is not null`
+    return held.length === 0
+  })
 }
 
 describe('a submit to a source without idempotency', () => {
