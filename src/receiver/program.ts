@@ -24,7 +24,8 @@ import { openTraces } from './traces/traces.ts'
  *   extra poll  a poll outside the schedule of the request: the column `doubt_poll_at`. It takes a trial call, and a key
  *               has only a tenth of its calls for those
  *
- * A delivery that arrives once, as the first for its request, passes through these files in this order:
+ * A delivery that arrives once, as the first for its request, passes through these files in this order. platform/ and
+ * wire/ are folders of src, the others of src/receiver:
  *
  *   platform/http/http.ts               listens; connections.ts and framing.ts refuse what is too much or not HTTP
  *   intake/webhook.ts                   the steps of a webhook, up to its answer
@@ -63,8 +64,8 @@ import { openTraces } from './traces/traces.ts'
  *   a result of the provider            landing/refine-rulings.ts reads what else its ruling needs, effects.ts lists what it
  *                                       changes, and general-sql.ts writes that
  *   refused by Postgres                 landing/land-in-parts.ts halves the batch, puts off, parks after five tries
- *   locked, or with 4 others of its
- *   request that wait before it         landing/returning.ts returns it to the inbox, to land later
+ *   locked, changed at every try, or
+ *   behind 4 others of its request      landing/returning.ts returns it to the inbox, to land later
  *   replayed by the API or a command    landing/replay.ts lands it at once; on-call/replays.ts for many
  *   replayed in the console             on-call/replays.ts puts it back into the inbox, one or many: landing/requeue.ts
  *   no webhook ends the request         reconciling/reconciler.ts makes the first poll, poller.ts the next ones

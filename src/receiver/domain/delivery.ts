@@ -56,8 +56,8 @@ export type Reservation = {
 }
 
 /**
- * Larger bodies are verified in turns and leave a part of the memory for bodies to others (intake/body-reader.ts). They
- * are landed from the inbox, since the parsed form would take several times the memory of the body.
+ * Larger bodies are verified in turns and leave a part of the memory for bodies to others (intake/body-reader.ts). Their
+ * parsed forms, which take several times that memory, are kept only until they are stored: they land from the inbox.
  */
 export const largeBodyBytes = 64 * 1024
 
@@ -88,8 +88,8 @@ function withoutFiles(parsed: Parsed): Parsed {
 
 /**
  * The most deliveries of one request that stay parked for their key, or for their source. The holder of any key can
- * sign any number of deliveries for a request of the other environment or source. The oldest ones are kept, and judged
- * again after a key correction.
+ * sign any number of deliveries for a request of the other environment or source. The oldest ones are kept, and land
+ * after a correction of the key.
  */
 export const maxParkedForRequest = 16
 

@@ -61,19 +61,19 @@ export type AcceptorDeps = {
 export function createAcceptor(deps: AcceptorDeps): Acceptor {
   let queue: Waiting[] = []
   const waitingOf = createShares(maxWaiting)
-  let inFlight = 0
+  let flushes = 0
 
   const ended = () => {
-    inFlight -= 1
+    flushes -= 1
     pump()
   }
   const pump = () => {
     // While one commit waits for the disk, the next statement runs. A third would only split the rows.
-    while (inFlight === 0 || (inFlight < 2 && queue.length >= rowsForSecondStatement)) {
+    while (flushes === 0 || (flushes < 2 && queue.length >= rowsForSecondStatement)) {
       if (queue.length === 0 || !mayBegin(queue.length)) return
       const batch = takeBatch()
       if (batch.length === 0) return
-      inFlight += 1
+      flushes += 1
       deps.onFlush?.({ deliveries: batch.length, left: queue.length })
       flush({ ...deps, storeAgain }, batch).then(ended, ended)
     }

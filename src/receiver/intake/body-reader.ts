@@ -10,7 +10,7 @@ const maxHeldBytes = 64 * 1024 * 1024
 const notForLargeBytes = 8 * 1024 * 1024
 /** raw-body keeps every chunk until the end. This is the memory of a chunk besides its payload. */
 const chunkBytes = 350
-/** More than any sender needs, since a TCP segment holds over 1,000 bytes. */
+/** Chunks of 64 bytes on average, after the first 1,024. A sender's chunks are longer: a TCP segment holds over 1,000 bytes. */
 const maxChunks = (bytes: number) => 1024 + bytes / 64
 /** A body that arrives more slowly than this, after a grace, is cut when the budget is spent. */
 const slowBytesPerMs = 64

@@ -18,7 +18,8 @@ export function createKeySets(deps: KeySetsDeps) {
   const refresh = async (url: string, { kind, name }: Source): Promise<void> => {
     const now = deps.clock().getTime()
     const set = sets.get(url) ?? { keys: [], fetchedAtMs: -Infinity, triedAtMs: -Infinity, isInDoubt: false }
-    // fal asks its customers to keep a key set for 24 h at most. The other half is for an outage.
+    // fal allows its customers to keep a key set for 24 h. It is fetched again after half of that, so that an outage of
+    // 12 h does no harm.
     const isDue = set.isInDoubt || now - set.fetchedAtMs >= 12 * 3_600_000
     // Anyone can send a signature that matches no key, so doubt must not cost more calls than this.
     if (!isDue || now - set.triedAtMs < 60_000) return

@@ -4,7 +4,7 @@ import { discardRest } from '../../platform/http/turns.ts'
 
 export type Acceptance = 'accepted' | 'duplicate' | 'parked'
 
-/** A refusal. `reason` is logged, and is the sent code unless `more.reason` is given, which is never sent. */
+/** A refusal. The answer has the code and the message. Only the log has the `reason`, which is the code by default. */
 export class Refusal extends HttpError {
   reason: string
   constructor(

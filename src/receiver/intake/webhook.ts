@@ -170,7 +170,7 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
     arrival.verifiedMs = performance.now() - started
     if (source.kind.signed) row.key_name = keyName
     arrival.timestampMismatch = verification.timestampMismatch === true
-    // A repeated traceparent is ignored.
+    // Node joins repeated ones with commas. parseTraceparent() ignores such a text.
     const { traceparent } = req.headers
     if (typeof traceparent === 'string') arrival.traceparent = traceparent
 

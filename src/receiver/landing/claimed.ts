@@ -9,7 +9,7 @@ export type Claimed = Pick<Delivery, 'webhookId' | 'sourceName' | 'keyName' | 'e
    * How many times in a row Postgres refused its landing. A parked one that is replayed with others has one try left.
    */
   failures: number
-  /** Undefined for a replay, whose delay since arrival says nothing about landing. */
+  /** For the metric of the time from arrival to landing. Undefined for a replay, which it leaves out. */
   receivedAt: Date | undefined
   /** The traceparent, as sent. */
   traceparent?: string | undefined

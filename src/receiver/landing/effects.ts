@@ -1,7 +1,6 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { JudgedReport } from './judge.ts'
-import { isMismatch, type Mismatch } from './refine-rulings.ts'
-import { rulings } from './rules.ts'
+import { rulings, type Ruling } from './rules.ts'
 
 /**
  * The ruling, or `raced`: the row appeared, changed or was deleted at the same moment. The result was not written; try
@@ -11,7 +10,7 @@ export const landingOutcomes = [...rulings, 'raced'] as const
 export type LandingOutcome = (typeof landingOutcomes)[number]
 
 type OutcomeEffects = {
-  /** The row of the request. `versioned`: an unconfirmed row gets a new version, and its result stays. */
+  /** The row of the request. `versioned`: a row that is not confirmed, ended or not, gets a new version and nothing else. */
   row: 'written' | 'versioned' | 'kept'
   /** An unconfirmed row gets an extra poll. */
   extraPoll: boolean
@@ -55,15 +54,16 @@ export type Effects = {
   /** All deliveries of the request are compared with that end, not only the one that lands. */
   compares_all: boolean
   /** The reason for which the delivery is flagged and parked. */
-  parks: Mismatch | null
+  parks: Ruling | null
   /** A single replay ends the parking. */
   unparks: boolean
 }
 
 export function effectsOf(report: JudgedReport): Effects {
   const { via, ruling, status, was_status: was } = report
-  const isWritten = landingEffects[ruling].row === 'written'
-  const isParked = isMismatch(ruling)
+  const { row, delivery } = landingEffects[ruling]
+  const isWritten = row === 'written'
+  const isParked = delivery === 'parked'
   return {
     standing_status: isWritten ? status : report.was_landed ? was : null,
     standing_confirmed: report.was_confirmed || (via === 'poll' && isWritten),

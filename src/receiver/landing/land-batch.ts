@@ -36,7 +36,7 @@ export async function landBatch(
       unlanded.push(one)
       continue
     }
-    // Other transactions changed its row at each try. It is due at once.
+    // Other transactions changed its row at each try. It is due again at once, in the inbox.
     if (outcome === 'raced') raced.push({ one, pauseMs: 0 })
     else deps.inFlight.release(one)
     recordOutcome(deps, one, outcome, startedMs)

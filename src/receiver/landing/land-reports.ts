@@ -23,7 +23,7 @@ type Answer = { request_id: string; outcome: LandingOutcome }
  */
 type Landed = { outcomes: Map<string, LandingOutcome>; failure?: { error: unknown } }
 
-/** Another transaction may change a row after it was judged. The report is retried then, this many times in all. */
+/** Another transaction may change a row after it was judged. The report is then tried again, up to this many tries in all. */
 export const maxTries = 5
 
 /**

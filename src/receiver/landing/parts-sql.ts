@@ -99,8 +99,8 @@ const writtenColumns = sql`request_id, source_name, external_id, status, model, 
 
 /**
  * Writes the rows of requests. A row that appeared or changed since it was judged is left alone, so it is missing here.
- * Returns most columns of the view `results`, as readers see them. Missing are the output that the view makes from
- * `media`, the metadata, and what no landing changes for readers.
+ * Returns the columns of the view `results` that a landing writes, for the later parts and for the preview of a replay
+ * (replay.ts). The output that the view makes from `media` is missing.
  */
 export const written = (now: SQL, from: SQL = sql`judged`) => sql`
       insert into mediadock.requests as r (${writtenColumns}, source, sandbox, signed_sandbox, confirmed_at, next_poll_at,

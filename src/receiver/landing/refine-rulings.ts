@@ -50,8 +50,7 @@ export async function refineRulings(db: Database, judged: readonly JudgedReport[
   })
 }
 
-/** Returns true for a ruling that parks the delivery. */
-export function isMismatch(ruling: Ruling): ruling is Mismatch {
+function isMismatch(ruling: Ruling): ruling is Mismatch {
   return ruling === 'key_mismatch' || ruling === 'source_mismatch'
 }
 
