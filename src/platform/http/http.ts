@@ -29,6 +29,11 @@ export class HttpError extends Error {
   }
 }
 
+/** The answer to an unexpected error, which is logged. */
+export function internalError(): HttpError {
+  return new HttpError(500, 'internal_error', 'something failed on our side; the log has the details')
+}
+
 export function errorBody({ type, code, message }: { type: string; code: string; message: string }) {
   return { error: { type, code, message } }
 }
@@ -67,8 +72,7 @@ export function errorHandler(
     const isExpected = known instanceof HttpError
     if (!isExpected)
       logger.error({ err: error, method: req.method, path: req.path }, 'unexpected error while answering')
-    const unexpected = 'something failed on our side; the log has the details'
-    const answer = isExpected ? known : new HttpError(500, 'internal_error', unexpected)
+    const answer = isExpected ? known : internalError()
     sendError(res, answer, localize(req, res, answer.message))
   }
 }

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { HttpError } from '../../platform/http/http.ts'
+import { errorBody, HttpError, internalError } from '../../platform/http/http.ts'
 import { faultOf, postgresMessage } from '../../platform/postgres/errors.ts'
 import { replayDelivery } from '../landing/replay.ts'
 import { replayMany, type ReplayedMany } from '../on-call/replays.ts'
@@ -11,6 +11,7 @@ import { deliveryFiltersSchema, deliveryListSchema, InvalidFilterError, parseFil
 import { decodeCursor } from '../queries/page.ts'
 import { filtersAsTarget } from '../upkeep/audit.ts'
 import {
+  asHttpError,
   auditedCall,
   gone,
   idPathSchema,
@@ -50,6 +51,11 @@ const replayManySchema = z
     next_cursor: z.string().nullable().describe('The cursor for the next call; null if nothing is left to replay.'),
   })
   .meta({ id: 'ReplayMany' })
+
+/** A replay that fails after the count is sent. Those before it stand, and may be repeated. */
+const brokenOffSchema = z
+  .object({ count: z.int(), error: z.object({ type: z.string(), code: z.string(), message: z.string() }) })
+  .meta({ id: 'ReplayBrokenOff' })
 
 /** The filters as a component of the document, referenced by the body of a replay. */
 export const deliveryFiltersComponent = deliveryFiltersSchema.meta({ id: 'DeliveryFilters' })
@@ -126,7 +132,9 @@ function replayFiltered(deps: ReceiverDeps): Operation {
       filter: { state: 'processed', key_name: 'live', since: '2026-01-31T03:00:00Z' },
       dry_run: true,
     }),
-    answers: { 200: { description: 'How many, and what changed', schema: replayManySchema } },
+    answers: {
+      200: { description: 'How many, and what changed', schema: z.union([replayManySchema, brokenOffSchema]) },
+    },
     errors: ['invalid_filter'],
     answer: async (req, res) => {
       const { filter, dry_run: dryRun, cursor } = await readBody(req, res, replayManyBodySchema)
@@ -149,8 +157,9 @@ function replayFiltered(deps: ReceiverDeps): Operation {
         res.end(JSON.stringify(replay).slice(1))
       } catch (error) {
         logger.error({ err: error }, 'replaying many deliveries failed')
-        // An incomplete document is invalid JSON, so the client notices the failure.
-        res.destroy()
+        const known = asHttpError(error, logger)
+        // The status is sent already, so the error ends the document.
+        res.end(JSON.stringify(errorBody(known instanceof HttpError ? known : internalError())).slice(1))
       }
     },
   }

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
-import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import type { TestDatabase } from '../../support/database.ts'
+import { beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
+import { withTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json as answerJson, type ProviderStand } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
@@ -262,6 +262,20 @@ describe('POST /api/deliveries/replay', () => {
       failed: [],
     })
     for (const { requestId } of some) expect(await resultOf(requestId)).toMatchObject({ status: 'FAILED' })
+  })
+
+  it('ends the document with the error if Postgres fails after the count', async () => {
+    const own = await withTestDatabase()
+    const alone = await startTestReceiver({ databaseUrl: own.url })
+    onTestFinished(() => alone.stop())
+    await deliver(alone.webhookUrl, okAudio().body)
+    await own.sql.unsafe(`
+      create function full_disk() returns trigger language plpgsql as
+        $$ begin raise exception 'no space left on device' using errcode = 'disk_full'; end $$;
+      create trigger full_disk before insert or update on mediadock.requests for each row execute function full_disk()`)
+    const body = { filter: { key_name: 'live' }, dry_run: true }
+    const answer = await call(alone, 'POST /api/deliveries/replay', { body })
+    expect(answer.json).toMatchObject({ count: 1, error: { code: expect.any(String) } })
   })
 
   it.each<[string, unknown, string, string]>([
