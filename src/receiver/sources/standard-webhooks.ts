@@ -25,7 +25,7 @@ function publicKeyOf(secret: string): Buffer | undefined {
 /**
  * Verifies Standard Webhooks over `<webhook-id>.<webhook-timestamp>.` and the bytes as they were sent: `v1`
  * (HMAC-SHA256) against secrets, and `v1a` (Ed25519) against public keys. Any one of up to 8 signatures may match;
- * other schemes are ignored. A secret of another form matches nothing.
+ * other schemes and forms are skipped. A secret of another form matches nothing.
  */
 export function* verify(
   { header, body }: Webhook,
@@ -69,7 +69,7 @@ const v1Pattern = /^v1,([A-Za-z0-9+/]{43}=)$/
 /** 64 bytes in standard base64 with padding. */
 const v1aPattern = /^v1a,([A-Za-z0-9+/]{86}==)$/
 
-/** The signatures of the two schemes; undefined where there is none, too many, or a `v1` of another form. */
+/** The signatures of the two schemes; undefined where there is none or too many. Others are skipped. */
 function candidatesOf(signature: string): { v1: Buffer[]; v1a: Buffer[] } | undefined {
   if (signature.length > maxHeaderBytes) return undefined
   const elements = signature.split(' ')
@@ -79,9 +79,8 @@ function candidatesOf(signature: string): { v1: Buffer[]; v1a: Buffer[] } | unde
       return encoded === undefined ? [] : [Buffer.from(encoded, 'base64')]
     })
   const [v1, v1a] = [matching(v1Pattern), matching(v1aPattern)]
-  const stated = elements.filter((element) => element.startsWith('v1,')).length
   const count = v1.length + v1a.length
-  return stated > v1.length || count === 0 || count > maxCandidates ? undefined : { v1, v1a }
+  return count === 0 || count > maxCandidates ? undefined : { v1, v1a }
 }
 
 /** The API of the default source, with webhooks signed as in Standard Webhooks: for your own engines and gateways. */

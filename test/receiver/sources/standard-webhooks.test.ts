@@ -106,6 +106,12 @@ describe('Standard Webhooks v1', () => {
     expect(verified({ ...rust, body, signature: `v1,${digest}` })).toMatchObject({ ok: true })
   })
 
+  test.each(['v1,AAAA', 'v1a,AAAA', 'v2,abc'])('skips %s beside a signature that matches', (other) => {
+    const { signature } = javascript
+    for (const both of [`${other} ${signature}`, `${signature} ${other}`])
+      expect(verified({ ...javascript, signature: both })).toMatchObject({ ok: true })
+  })
+
   test.each([
     ['a changed body', { body: Buffer.from('{"test": 2432232315}') }, 'no_matching_secret'],
     ['another id', { id: 'msg_other' }, 'no_matching_secret'],
@@ -159,6 +165,12 @@ describe('Standard Webhooks v1a', () => {
     const both = { ...sent, signature: `${javascript.signature} ${signature}` }
     for (const one of [sent, both]) expect(verified(one, { late: 300 })).toMatchObject({ ok: true, keyName: 'mine' })
     expect(verified(sent, { late: 301 })).toMatchObject({ cause: 'timestamp_too_old' })
+  })
+
+  test.each(['v1,AAAA', 'v1a,AAAA', 'v2,abc'])('skips %s beside a signature that matches', (other) => {
+    const { signature } = javascript
+    for (const both of [`${other} ${signature}`, `${signature} ${other}`])
+      expect(verified({ ...javascript, signature: both })).toMatchObject({ ok: true })
   })
 
   test.each([
