@@ -3,6 +3,7 @@ import type { IRouter, Request, Response } from 'express'
 import { proveConnection } from '../../platform/http/connections.ts'
 import { methodNotAllowed } from '../../platform/http/http.ts'
 import { noteForLog } from '../../platform/http/request-log.ts'
+import { addressOf } from '../../platform/http/sender.ts'
 import { inTurns } from '../../platform/http/turns.ts'
 import { createLineBudget, type LineBudget } from '../../platform/line-budget.ts'
 import type { Logger } from '../../platform/logger.ts'
@@ -117,7 +118,7 @@ function newArrival(req: Request, { arrivedAt, source }: { arrivedAt: Date; sour
       status: 0,
       source_name: storedName(source),
       // Long enough for any address. Behind a trusted proxy, `req.ip` is text from a header.
-      remote: req.ip === undefined ? undefined : startOf(req.ip, 64),
+      remote: req.ip === undefined ? undefined : startOf(addressOf(req.ip), 64),
       ack_ms: 0,
       folded: 0,
     },
