@@ -47,7 +47,11 @@ const acts: Readonly<Record<ActName, Act>> = {
       'The test is not a change. Its id begins with `test-`, its position is 0, and its request_id is all zeros.',
     schema: testedSchema,
   },
-  roll: { summary: 'Replace the secret', schema: rolledSchema },
+  roll: {
+    summary: 'Replace the secret',
+    description: 'After a 503, call it again: Postgres may have replaced the secret after the answer.',
+    schema: rolledSchema,
+  },
   remove: { summary: 'Remove it, with its position', schema: placedSchema },
 }
 
