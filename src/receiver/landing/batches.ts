@@ -6,7 +6,7 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { DeliveryInFlight, LaneName, Taken } from './in-flight.ts'
 import { landBatch } from './land-batch.ts'
 import { landInParts } from './land-in-parts.ts'
-import { landingDeadlineMs, returnFailed, returnOrExpire, type BatchDeps } from './returning.ts'
+import { landingDeadlineMs, returnFailed, returnFlood, type BatchDeps } from './returning.ts'
 
 export type BatchesDeps = BatchDeps & {
   /** Pauses after work of this duration, if acknowledging needs the machine. */
@@ -69,20 +69,13 @@ export function createBatches(deps: BatchesDeps): Batches {
     const startedMs = performance.now()
     lane.writing += 1
     try {
-      const [isLanded] = await Promise.all([landOrReturn(lane, batch), spread(flood)])
+      const [isLanded] = await Promise.all([landOrReturn(lane, batch), flood.length > 0 && returnFlood(deps, flood)])
       if (isLanded) await deps.giveWay(performance.now() - startedMs, signal)
       else await delay(jitteredPauseMs(lane.failures, failurePause, Math.random), undefined, { signal }).catch(() => {})
     } finally {
       lane.writing -= 1
       pump()
     }
-  }
-
-  /** Returns deliveries of one request to the inbox, with later times. */
-  const spread = async (flood: Taken['flood']): Promise<void> => {
-    if (flood.length === 0) return
-    logger.info({ deliveries: flood.length }, 'spreading many deliveries of one request over later seconds')
-    await returnOrExpire(deps, flood)
   }
 
   /** Returns false if the batch failed as a whole. What it has not written is returned to the inbox then. */

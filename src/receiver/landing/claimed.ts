@@ -5,9 +5,7 @@ export type Claimed = Pick<Delivery, 'webhookId' | 'sourceName' | 'keyName' | 'e
   deliveryId: string
   /** The fence: the claim is held while the row has the same number. */
   claims: number
-  /**
-   * How many times in a row Postgres refused its landing. A parked one that is replayed with others has one try left.
-   */
+  /** How many times in a row Postgres refused its landing. A parked one in a replay of many has one try left. */
   failures: number
   /** For the metric of the time from arrival to landing. Undefined for a replay, which it leaves out. */
   receivedAt: Date | undefined

@@ -51,9 +51,7 @@ export type LaneName = 'fresh' | 'again'
 /** A delivery that is returned to the inbox, and the pause after which it is due. */
 export type Returned = { one: DeliveryInFlight; pauseMs: number }
 
-/**
- * A batch to write, and deliveries to return because too many of their request wait. These are released.
- */
+/** A batch to write, and deliveries to return, which are released: too many of their request wait. */
 export type Taken = { batch: DeliveryInFlight[]; flood: Returned[] }
 
 type Added = LatestClaim & { bodyBytes: number }

@@ -23,7 +23,7 @@ type Answer = { request_id: string; outcome: LandingOutcome }
  */
 type Landed = { outcomes: Map<string, LandingOutcome>; failure?: { error: unknown } }
 
-/** Another transaction may change a row after it was judged. The report is then tried again, up to this many tries in all. */
+/** The most tries for a report. One fails if another transaction changes the row after it was judged. */
 export const maxTries = 5
 
 /**
@@ -62,11 +62,9 @@ async function* tryOnce(db: Database, reports: readonly ReportToLand[], at: Land
   const judged = await judge(db, reports, at)
   const landed = new Map(await run(db, judged.filter(mayBeOrdinary), at, ordinaryStatement))
   yield* landed
-  const others = await refineRulings(
-    db,
-    judged.filter(({ request_id: id }) => !landed.has(id)),
-  )
-  const outcomes = await run(db, others, at, generalStatement)
+  const others = judged.filter(({ request_id: id }) => !landed.has(id))
+  if (others.length === 0) return
+  const outcomes = await run(db, await refineRulings(db, others), at, generalStatement)
   yield* outcomes
   if (outcomes.length < others.length) throw new NoAnswerError(`landing ${others.length} results`)
 }

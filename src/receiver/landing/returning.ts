@@ -50,6 +50,12 @@ export async function returnOrExpire(deps: BatchDeps, returned: readonly Returne
   )
 }
 
+/** Returns deliveries of one request to the inbox, with later times. */
+export async function returnFlood(deps: BatchDeps, flood: readonly Returned[]): Promise<void> {
+  deps.logger.info({ deliveries: flood.length }, 'spreading many deliveries of one request over later seconds')
+  await returnOrExpire(deps, flood)
+}
+
 /** Returns a batch that failed as a whole to the inbox. */
 export async function returnFailed(
   deps: BatchDeps,

@@ -168,12 +168,8 @@ function needsConfirmation(report: ReportToLand, row: RequestRow | undefined, kn
   // This landing would clear the time of the due poll, which must not be lost: it may end without an answer.
   if (row?.is_poll_due) return true
   // Another key signed than the one that tracking named.
-  return (
-    row !== undefined &&
-    row.key_source !== 'landed' &&
-    known.ofKey !== undefined &&
-    row.key_name !== report.reporting_key
-  )
+  const isTracked = row !== undefined && row.key_source !== 'landed'
+  return isTracked && known.ofKey !== undefined && row.key_name !== report.reporting_key
 }
 
 /** Returns true if both environments are known, and are not the same. */
