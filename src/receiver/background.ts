@@ -54,9 +54,9 @@ export function startBackground(parts: Parts, running: readonly RunningSlice[], 
   const own = { settings, db, keys, clock, time, fetch, logger, startedAt: clock(), after, signal }
   const onCall = { ...own, slices: parts.slices, background: watched, wakeAlerts: () => wake('alerts') }
   const roles: Record<RoleName, Rounds> = {
-    ...landingRoles(parts, running),
+    ...deliveryRoles(parts, running),
     ...logRoles(parts),
-    ...pollRoles(parts, poller, options),
+    ...callRoles(parts, poller, options),
     ...onCallRoles(onCall),
   }
   const ofCore = Object.entries(roles).map(([name, rounds]) => {
@@ -109,7 +109,7 @@ function pollingDeps({ shared, landing, calls, polls }: Parts): PollingDeps {
   }
 }
 
-function landingRoles({ shared, landing }: Parts, running: readonly RunningSlice[]) {
+function deliveryRoles({ shared, landing }: Parts, running: readonly RunningSlice[]) {
   const { pressure, db, lifetime } = shared
   const { handOver } = landing
   const { signal } = lifetime.stopping
@@ -144,7 +144,7 @@ function logRoles({ shared, calls, intake }: Parts) {
   }
 }
 
-function pollRoles(
+function callRoles(
   { shared, landing, calls, polls }: Parts,
   poller: Poller,
   { followsUp = true, asksForAccounts = true }: BackgroundOptions,

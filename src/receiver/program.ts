@@ -34,7 +34,7 @@ import { openTraces } from './traces/traces.ts'
  *   sources/generation-queue/source.ts  verifies the signature (wire/signature.ts); to-report.ts parses the body
  *   domain/delivery.ts                  makes the delivery, with an id that is the same whenever it comes again
  *   intake/accept.ts                    gathers deliveries into a batch to store
- *   landing/hand-over.ts                reserves room for each: in-flight.ts keeps it with its report-to-land.ts
+ *   landing/hand-over.ts                reserves room for each: in-flight.ts keeps it with its report (report-to-land.ts)
  *   intake/store.ts                     stores the batch and its places in the inbox, in one statement
  *   landing/hand-over.ts                makes the stored deliveries ready to land
  *   intake/webhook-answers.ts           answers
@@ -74,16 +74,18 @@ import { openTraces } from './traces/traces.ts'
  *
  *   a process dies               another process claims its deliveries and polls after their leases: claimDeliveries()
  *                                of landing/inbox.ts, claimDue() of reconciling/poll-claims.ts
- *   a lock on a request          unlockedParts() of landing/land-in-parts.ts
+ *   a lock on a request          unlockedParts() of landing/land-in-parts.ts, returnOrFail() of landing/claiming.ts,
+ *                                landWithRetries() of reconciling/polling.ts
  *   Postgres fails or hangs      landOrReturn() of landing/batches.ts; flush() of intake/accept.ts answers 503, or the
  *                                timer of accept() there
- *   the provider fails           createSourceBreaker() of fetching/source-breaker.ts
+ *   the provider fails           createSourceBreaker() of fetching/source-breaker.ts. Once it is back: noteRecovered() of
+ *                                fetching/key-health.ts, isHeldUp of reconciling/due.ts
  *   the clock of a host is off   verificationOf() of wire/signature.ts uses this clock for the age of a signature;
  *                                leases, due times and budgets go by Postgres's clock: postgresTime() of
  *                                platform/postgres/time.ts
  *   a flood for one request      takeBatch() of landing/in-flight.ts
  *
- * assembly.ts makes these parts. background.ts runs those that no request waits for.
+ * assembly.ts makes the parts that several others use. background.ts makes the background roles and runs them.
  */
 
 /** Everything that the internal listener's pages and API may use. */

@@ -58,7 +58,7 @@ export function createArchiver(deps: ArchiverDeps) {
     parallel.begin(run(), (error) =>
       logger.error(
         { err: error, request_id: copy.request_id },
-        'archiving a media file failed, it is tried again after its lease ends',
+        'archiving a media file failed, it is tried again after its lease expires',
       ),
     )
   }

@@ -51,7 +51,8 @@ type Row = {
 export const pollEndings = {
   // The source's result changed the request for readers.
   landed: { stored: 'result', counters: ['landed'], manual: 'compared', next: 'done' },
-  // The result was known. If other landings changed the row at each try, nothing is written, and the lease ends.
+  // The result changed nothing for readers, also where it contradicts a confirmed end. If other landings changed the row
+  // at each try, nothing is written, and the lease expires.
   known: { stored: 'result', counters: [], manual: 'compared', next: 'done' },
   // Postgres refused the result, or its row stayed locked.
   landing_failed: { stored: 'landing_failed', counters: ['failed'], manual: 'failed', next: 'slowing' },

@@ -19,7 +19,7 @@ import { requests } from './schema.ts'
  *   a poll is claimed early: its outage is over     now                       -                         begins
  *   it ended without a result                       later, in its rhythm      null, unless asked anew   ends
  *   the same, an extra poll of an open request      -                         null, unless asked anew   ends
- *   it ended without an answer                      -                         -                         ends
+ *   it ended without an answer                      -, or now if it had none  -                         ends
  *   it ended with the result that is known          null                      null                      ends
  *   a result lands                                  null; now if incomplete   null                      ends
  *   a webhook lands                                 by the ruling             -                         ends
@@ -49,7 +49,10 @@ export const pollLease = { ...lease, isFree }
 /** SQL: the time of the extra poll of the row `r`. */
 export const extraPollAt = sql`r.doubt_poll_at`
 
-/** For SET: claims the row, which `due` has made due. One that is due before its time stays due until its poll ends. */
+/**
+ * For SET: claims the row, which `due` has made due. One that is claimed before its time gets the present as its time,
+ * so that it stays due until its poll ends.
+ */
 export function afterClaim(now: SQL, seconds: number): SQL {
   return sql`${pollLease.claim(now, seconds)},
         next_poll_at = case when r.next_poll_at > due.due_at and not due.is_extra then due.due_at
@@ -102,10 +105,10 @@ export function pollIncomplete(now: SQL, requestIds: SQL): SQL {
 }
 
 /** The poll that ends: whether it was an extra one, and the time of the extra poll at its claim, which it answers. */
-type EndedPoll = { is_extra: boolean; doubt_poll_at: string | null }
+type AnsweredPoll = { is_extra: boolean; doubt_poll_at: string | null }
 
 /** For SET: a poll without a result. `next` is the time in its rhythm, or infinity. */
-export function afterPoll(poll: EndedPoll, next: SQL): SQL {
+export function afterPoll(poll: AnsweredPoll, next: SQL): SQL {
   // An extra poll of an open request leaves its schedule as it is. One of a landed request moves it.
   const at = poll.is_extra ? sql`case when r.landed_at is null then r.next_poll_at else ${next} end` : next
   return sql`next_poll_at = ${unlessConfirmed(at)},

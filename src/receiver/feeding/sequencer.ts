@@ -51,7 +51,7 @@ export function createSequencer(deps: SequencerDeps, { maxStatements = 200 } = {
   return {
     /** Assigns positions to changes that have landed. */
     runOnce: async () => {
-      // After this long a round looks through all changes, in case a shorter look has missed one.
+      // A round looks through all changes now and then. No case is known in which the shorter look misses one.
       const since = last !== undefined && performance.now() - last.at < 10_000 ? last : undefined
       last = undefined
       const rows = await deps.db.execute<{

@@ -8,7 +8,11 @@ import { callDeadlineMs } from './source-client.ts'
 
 type Grant =
   | { ok: true; health: KeyHealth }
-  /** No call before this time. Then there is one, unless another process takes it. */
+  /**
+   * No call before this time. Then there is one, unless another process takes it. `reason`: `quota` of this file, or the
+   * reason with which key-health.ts has blocked the key: `unauthorized`, `rate_limited`, `rate_limit_spent`, or
+   * `provider_down`.
+   */
   | { ok: false; reason: string; retryAfterSeconds: number }
 
 /**
@@ -150,9 +154,9 @@ function grantOf({ granted, refusals, failing_since, ...refused }: BudgetRow): G
  *   refused in the last minute.
  * - Trial calls have a limit besides.
  *
- * `counts` are the arrays of a budget, in the order below. Each second, the oldest slot stops counting, so later only
- * the `kept` newest ones count. The largest `kept` that leaves a call comes first. For example, with a limit of 2 and
- * calls in the newest slot and the third, the 2 newest slots leave a call. The third is dropped after 61 - 2 = 59 s.
+ * `counts` are the arrays of a budget, in the order below. It finds the largest number `kept` of newest slots that leaves
+ * a call: there is one when the older slots have expired, one each second. For example, with a limit of 2 and calls in
+ * the newest slot and the third, the 2 newest slots leave a call. The third expires after 61 - 2 = 59 s.
  */
 function secondsUntilFree({ purpose, limitPerMinute }: WantedCall, counts: string): SQL {
   const [own, missedByOther] = purpose === 'submitting' ? ['submits', 'missed'] : ['calls - submits', 'missed_submits']

@@ -12,7 +12,10 @@ type FetcherDeps = CallingDeps & {
   onPolled?: (poll: PollRecord) => void
 }
 
-/** The answer of a poll: the outcome of a call, or of several together, or why there was none. See poll-endings.ts. */
+/**
+ * The answer of a poll: the outcome of a call, or of several together, or why there was none. See poll-endings.ts. A
+ * `reason` is that of a refused call (call-budget.ts), `provider_down` also if the breaker is open, or `stopping`.
+ */
 export type ResultAnswer =
   | FetchOutcome
   | { kind: 'no_key' }
@@ -48,7 +51,7 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
     const breaker = breakerOf(sourceName)
     const tried: Fetched[] = []
     for (const { key, step, purpose } of keysToTry(deps.keys(), lookup, standIns.of(keyName))) {
-      if (!isTried(step, tried, lookup)) break
+      if (!mayTry(step, tried, lookup)) break
       const answer = await callForResult(deps, lookup, { key, purpose, breaker })
       standIns.note(keyName, { key, step }, answer.kind)
       if (isFinal(answer)) return { answer, keyName: key.name }
@@ -59,7 +62,7 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
 }
 
 /** Returns true if keys of this step are tried after these answers. The first step that is not tried ends the poll. */
-function isTried(step: Step, tried: readonly Fetched[], { keyName, onlySandboxSigned }: ResultLookup): boolean {
+function mayTry(step: Step, tried: readonly Fetched[], { keyName, onlySandboxSigned }: ResultLookup): boolean {
   const ofNamed = tried.find((one) => one.keyName === keyName)?.answer
   // The named key will have a call again, and other keys probably do not know its request. A refused key may stay
   // refused.

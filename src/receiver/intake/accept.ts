@@ -71,7 +71,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
     // While one commit waits for the disk, the next statement runs. A third would only split the rows.
     while (flushes === 0 || (flushes < 2 && queue.length >= rowsForSecondStatement)) {
       if (queue.length === 0 || !mayBegin(queue.length)) return
-      const batch = takeBatch()
+      const batch = takeFlush()
       if (batch.length === 0) return
       flushes += 1
       deps.onFlush?.({ deliveries: batch.length, left: queue.length })
@@ -96,7 +96,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
     setTimeout(() => group.filter(({ abandoned }) => !abandoned).forEach(enqueue), 20)
   }
 
-  const takeBatch = (): Waiting[] => {
+  const takeFlush = (): Waiting[] => {
     const batch: Waiting[] = []
     let bytes = 0
     let taken = 0

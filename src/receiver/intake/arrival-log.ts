@@ -86,7 +86,7 @@ type ArrivalMetrics = {
 /**
  * Creates the log of HTTP arrivals. It is written in batches after the answers. It is bounded: during an outage of
  * Postgres it keeps the first 50,000 rows. Refused arrivals beyond a pace, and beyond a number per day, are folded into
- * one row for each cause and minute.
+ * one row for each cause and minute. The same statement counts uses of keys, and stores known senders.
  */
 export function createArrivalLog(deps: ArrivalLogDeps) {
   const { logger, clock, metrics, wake } = deps

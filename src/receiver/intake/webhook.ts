@@ -144,7 +144,7 @@ async function admit(deps: Receiving, exchange: Exchange): Promise<Delivery> {
   try {
     row.bytes = body.length
     arrival.readMs = performance.now() - started
-    // A source that sends no id is asked again, with the body.
+    // Some kinds of sources find the id only in the body.
     const identity = early.ok ? early : source.kind.identify({ header, body })
     row.webhook_id = statedIn(identity)
     if (!identity.ok) {

@@ -82,6 +82,7 @@ export function createBatches(deps: BatchesDeps): Batches {
   const landOrReturn = async (lane: Lane, batch: readonly DeliveryInFlight[]): Promise<boolean> => {
     if (batch.length === 0) return true
     try {
+      // landBatch() returns a failure. landInParts() throws it if Postgres itself has failed.
       const landed = landBatch(deps, batch).then((failed) => failed && landInParts(deps, failed))
       await withDeadline(landed, landingDeadlineMs, 'landing a batch')
     } catch (error) {

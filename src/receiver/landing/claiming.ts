@@ -13,8 +13,8 @@ import { failDelivery, returnPauseMs, writeOrExpire } from './returning.ts'
 
 /**
  * Claims due deliveries, and adds those that carry a report. The others are ended here: unreadable ones are parked, and
- * hints are applied. What cannot be handled now is returned, like the rest once `isLeaseHalfOver` is true of this
- * round's claims.
+ * hints are applied. A locked delivery is returned to the inbox. So are all that are left when half of the lease is over
+ * (`isLeaseHalfOver`).
  */
 export async function claimRound(
   deps: LandingDeps,
@@ -39,7 +39,7 @@ export async function claimRound(
   }
   // These need statements before they land, or instead. Nobody renews their leases, as is done for the rows added above.
   for (const [index, { row, parsed }] of others.entries()) {
-    // Some may have waited for locks. The rest goes back before its leases end.
+    // Some may have waited for locks. The rest goes back before its leases expire.
     if (isLeaseHalfOver()) {
       const rest = others.slice(index).map((one) => one.row)
       await returnClaims(db, rest, { now: time() })

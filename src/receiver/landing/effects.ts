@@ -24,7 +24,11 @@ type OutcomeEffects = {
   feed: boolean
 }
 
-/** The effects of each outcome. Flags come on top (flags-sql.ts). A single replay also ends the parking (`unparks`). */
+/**
+ * The effects of each outcome on the request, the delivery and the feed. Besides these: the verdict of rules.ts decides
+ * the values of a written row and its next poll. flags-sql.ts decides flags, by the facts of effectsOf() and the rows of
+ * other deliveries.
+ */
 const landingEffects: Record<LandingOutcome, OutcomeEffects> = {
   // An extra poll follows if a delivery of the request is parked for its key: afterLanding() of poll-schedule.ts.
   landed: { row: 'written', extraPoll: false, delivery: 'ended', feed: true },

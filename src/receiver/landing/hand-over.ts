@@ -22,7 +22,8 @@ type HandOverDeps = LandingDeps &
 
 /**
  * Takes over the deliveries that this process has just stored, which are landed from memory, and those that it claims
- * from the inbox. If the process dies, other processes claim them when the leases end.
+ * from the inbox. Intake sees only HandOver of domain/delivery.ts. If the process dies, other processes claim the
+ * deliveries when the leases expire.
  */
 export function createHandOver(deps: HandOverDeps) {
   const { db, keys, time, signal, isPrepared, nowMs = () => performance.now() } = deps

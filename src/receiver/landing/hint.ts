@@ -35,6 +35,7 @@ export async function applyHint(deps: LandingDeps, delivery: StoredDelivery, { j
       select ${requestId}::uuid, ${sourceName}, ${externalId}, ${keyName}, 'landed',
         ${toSandbox(delivery.environment)}::boolean, ${now}, case when ${poll}::boolean then ${now} end
       from dequeued
+      -- A known request is written too, if only with its own source, so that it is returned.
       on conflict (request_id) do update set
         ${poll ? afterHint(now) : sql`source_name = ${r.source_name}`}
       where ${r.source_name} is not distinct from excluded.source_name

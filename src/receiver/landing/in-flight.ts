@@ -10,10 +10,8 @@ const leastClaim = { rows: 100, bytes: 1024 * 1024 }
 /** The bytes of one statement. */
 const maxBatchBytes = 8 * 1024 * 1024
 /**
- * Deliveries of one request that may wait. Each batch returns the others of a flood to the inbox, to become due later,
- * at the pace of this many per second. Of 14 that wait, for example, 1 lands and 3 keep waiting. Numbers 5 to 8 are due
- * after 1 s, 9 to 12 after 2 s, 13 and 14 after 3 s; no pause exceeds 300 s. Each batch starts again at 1 s, so two
- * batches may return 8 for the same second.
+ * Deliveries of one request that may wait. Each batch returns the others of a flood to the inbox, to become due at the
+ * pace of this many per second: the delivery at place n after about n/4 seconds, 300 s at most.
  */
 const maxOfRequest = 4
 

@@ -113,7 +113,7 @@ export async function renew(db: Database, held: readonly InboxClaim[], now: SQL)
 
 /**
  * Returns claims that ended without a failure of the delivery. Each delivery is due after its pause. Claims that are no
- * longer held are left alone. So are rows that another transaction locks, which become due when their leases end.
+ * longer held are left alone. So are rows that another transaction locks, which become due when their leases expire.
  * `trouble` is the reason for the on-call engineer. No other record shows it while a delivery is retried forever.
  */
 export async function returnClaims(
@@ -139,12 +139,12 @@ export async function returnClaims(
       and ${notDurable}`)
 }
 
-type Failed = { claimed: InboxClaim & Pick<Claimed, 'failures'>; detail: string; now: SQL }
+type Failure = { claimed: InboxClaim & Pick<Claimed, 'failures'>; detail: string; now: SQL }
 
 /** Puts a delivery off after a failure of its own, with a growing pause. The fifth parks it. */
 export async function putOffOrPark(
   db: Database,
-  { claimed, detail, now }: Failed,
+  { claimed, detail, now }: Failure,
 ): Promise<'retry' | 'parked' | 'lost'> {
   const reason = 'landing_failed'
   const failures = claimed.failures + 1

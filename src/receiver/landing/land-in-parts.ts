@@ -39,7 +39,7 @@ export async function landInParts(deps: BatchDeps, first: Failed): Promise<void>
   }
 }
 
-/** Returns the parts in which to land the deliveries, the first one last. Returns or puts off what cannot land now. */
+/** Returns the parts to land next, as a stack. Returns to the inbox, or puts off, the deliveries that cannot land now. */
 async function partsOf(deps: BatchDeps, { unlanded, error, waitMs, startedMs }: Failed): Promise<Part[]> {
   const [first] = unlanded
   if (first === undefined) return []

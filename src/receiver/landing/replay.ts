@@ -22,12 +22,12 @@ import { everyNotification } from './parts-sql.ts'
 import { refineRulings } from './refine-rulings.ts'
 import { deliveredReport, type ReportToLand } from './report-to-land.ts'
 
-const row = z.record(z.string(), z.unknown())
+const rowSchema = z.record(z.string(), z.unknown())
 const changeSchema = z.object({
   request_id: z.string(),
   outcome: z.enum(landingOutcomes),
-  request: z.object({ before: row.nullable(), after: row.nullable() }),
-  media: z.object({ written: z.array(row), removed: z.array(row) }),
+  request: z.object({ before: rowSchema.nullable(), after: rowSchema.nullable() }),
+  media: z.object({ written: z.array(rowSchema), removed: z.array(rowSchema) }),
 })
 
 /** The rows that a landing has written. */

@@ -33,7 +33,7 @@ export async function returnToInbox(
   returned: readonly Returned[],
   trouble?: string,
 ) {
-  // First, since this process may claim a delivery again as soon as it is in the inbox.
+  // First, since this process may claim a delivery again as soon as it is in the inbox. A flood is released already.
   for (const { one } of returned) inFlight.release(one)
   const claims = returned.map(({ one, pauseMs }) => ({ ...one.claimed, pauseMs }))
   await returnClaims(db, claims, { now: time(), trouble })
@@ -82,7 +82,7 @@ export async function returnFailed(
 export async function writeOrExpire<End>({ logger }: LandingDeps, claimed: InboxClaim, write: Promise<End>) {
   return write.catch((error: unknown) => {
     if (faultOf(error) === 'server') throw error
-    const message = 'a delivery could not be put off or parked, trying again after its lease ends'
+    const message = 'a delivery could not be put off or parked, trying again after its lease expires'
     logger.error({ err: error, delivery_id: claimed.deliveryId }, message)
     return 'refused' as const
   })

@@ -34,7 +34,7 @@ export type RequestRow = {
 }
 
 /**
- * The outcome of a report by the rules, which is its outcome unless the row of the request changes meanwhile.
+ * The decision about a report. It becomes the outcome of the landing, unless the row of the request changes meanwhile.
  *
  * - `landed`: the row becomes terminal or complete, or is overruled
  * - `agreed`: the provider's result confirms what readers have. It is confirmed, without a change for readers

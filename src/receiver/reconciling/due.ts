@@ -9,8 +9,9 @@ import type { Keys } from '../domain/keys.ts'
  * conditions.
  *
  * Each request waits in the poll queue of its key. Keys have separate budgets, so a key without calls delays no other
- * key. One queue, named `''`, is for requests without a key name and for those of unknown keys, because anyone can
- * invent key names.
+ * key. Requests without a key name, and those of unknown keys, are in one queue named `''`, because anyone can invent key
+ * names. The poller takes requests of known keys and those without a key name (duePolls). Those of unknown keys wait for
+ * the runs of the reconciler (duePollsOfRuns).
  */
 
 /** The inputs of overdue: the present time, a literal for pages, and STUCK_AFTER_SECONDS. */

@@ -23,7 +23,7 @@ export function createPoller(deps: PollingDeps & { resting: RestingQueues }) {
   const parallel = createParallelWork(16)
   const { resting } = deps
   const onError = (error: unknown) =>
-    deps.logger.error({ err: error }, 'polling a request failed, it is polled again after its lease ends')
+    deps.logger.error({ err: error }, 'polling a request failed, it is polled again after its lease expires')
 
   return {
     /** One round: claims due polls and starts them, which continue afterwards. Returns true if there may be more. */

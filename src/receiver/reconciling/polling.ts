@@ -143,7 +143,7 @@ async function land(deps: PollingDeps, claimed: ClaimedPoll, found: Found): Prom
   const origin = { via: 'poll', source_name: claimed.source_name, reporting_key: keyName, environment } as const
   const report = reportToLand(found.report, origin, deps.mediaHosts)
   const outcome = await landOne(deps.db, report, { now: deps.time(), keys: deps.keys })
-  // A landing that writes the request ends its poll too. These two do not write it. After `raced`, the lease ends.
+  // A landing that writes the request ends its poll too. These two do not write it. After `raced`, the lease expires.
   if (outcome === 'no_effect' || outcome === 'contradiction') await endPoll(deps, claimed, 'known')
   deps.logger.info(
     { request_id: claimed.request_id, key_name: keyName, status: report.status, outcome },
@@ -159,7 +159,7 @@ type EndingHere = Exclude<PollEnding, 'landed'>
 /**
  * Ends the claim of a poll and writes its ending and the next poll to the request, as `pollEndings` says. Does nothing
  * if the claim is no longer held. Polls have few connections, so it does not wait long for a row that another
- * transaction locks: that request is polled again once its lease ends.
+ * transaction locks: that request is polled again once its lease expires.
  */
 export async function endPoll(
   { db, time }: ClaimDeps,

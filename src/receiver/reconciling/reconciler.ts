@@ -14,8 +14,9 @@ import { claimDue, claimOne } from './poll-claims.ts'
 import { beginPolls, poll, type PollingDeps } from './polling.ts'
 
 /*
- * Runs of the reconciler, which a tick of RECONCILE_CRON or an operator starts. Each polls everything that is due or
- * overdue, and is counted, logged and stored.
+ * Runs of the reconciler, which a tick of RECONCILE_CRON or an operator starts. The poller (poller.ts) makes most polls
+ * between them. Only runs make the first poll of an overdue request, and poll those of unknown keys. Each run is
+ * counted, logged and stored.
  */
 
 /** The number of the requests of a run, and of its polls by their endings. */
@@ -117,8 +118,8 @@ export async function runOnce(deps: PollingDeps, signal?: AbortSignal, run = new
 
 /**
  * Polls some requests, and returns their number. Those that were never polled may be unknown to the provider, so those
- * that it knows get their calls first. A claim is renewed until its poll ends, so the first polls begin before others
- * are claimed: that may fail.
+ * that it knows get their calls first. Their polls begin before the second claim, since that may fail: without a poll,
+ * they would stay claimed.
  */
 async function pollSome(deps: PollingDeps, resting: RestingQueues, run: ReconcileRun): Promise<number> {
   const begin = async (find: typeof duePolls) => {
@@ -145,7 +146,7 @@ async function countAll({ logger }: PollingDeps, run: ReconcileRun, polls: Promi
       run.failed += 1
       logger.error(
         { err: error },
-        'the ending of a poll could not be written, the request is polled again after its lease ends',
+        'the ending of a poll could not be written, the request is polled again after its lease expires',
       )
     }
   })

@@ -75,7 +75,7 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps) {
     parallel.begin(run(), (error) =>
       logger.error(
         { err: error, subscription: leased.name },
-        'posting to a subscription failed, trying again after its lease ends',
+        'posting to a subscription failed, trying again after its lease expires',
       ),
     )
   }
