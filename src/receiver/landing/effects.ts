@@ -47,6 +47,9 @@ export function outcomesThat(has: (effects: OutcomeEffects) => boolean): SQL {
   return sql.raw(names.map(([name]) => `'${name}'`).join(', '))
 }
 
+/** The outcomes that park the delivery. */
+export const parking = outcomesThat(({ delivery }) => delivery === 'parked')
+
 /** The rulings that write the row of the request. */
 export const writing = outcomesThat(({ row }) => row === 'written')
 

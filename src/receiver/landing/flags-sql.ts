@@ -1,6 +1,6 @@
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { deliveryStatuses } from '../domain/delivery.ts'
-import { outcomesThat } from './effects.ts'
+import { outcomesThat, parking } from './effects.ts'
 import { deleting } from './parts-sql.ts'
 
 /*
@@ -40,7 +40,6 @@ const change = ({ delivery, adds, endsContradiction, parks, unparks }: FlagChang
 
 /** Outcomes that change no flag by the report. */
 const unflagged = outcomesThat(({ delivery }) => delivery === 'waits' || delivery === 'deleted')
-const parking = outcomesThat(({ delivery }) => delivery === 'parked')
 
 /** The end of a request for each status of a delivery, as the branches of a CASE. */
 const endOfStatus = sql.raw(

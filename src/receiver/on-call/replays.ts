@@ -8,6 +8,7 @@ import type { SharedTime } from '../../platform/postgres/time.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { maxPageItems, namedItems } from '../domain/page-limits.ts'
 import * as schema from '../domain/schema.ts'
+import { parking } from '../landing/effects.ts'
 import type { LandingDeps } from '../landing/landing-deps.ts'
 import { replayDelivery, type Change } from '../landing/replay.ts'
 import { requeue } from '../landing/requeue.ts'
@@ -139,7 +140,7 @@ type Row = RowOf<typeof onCall.replays, (typeof kept)[number]> & { waiting: numb
 export type ManyReplayed = Awaited<ReturnType<typeof listReplays>>[number]
 export type ReplayProgress = NonNullable<Awaited<ReturnType<typeof findReplay>>>
 
-const wasParked = sql`${attempts.outcome} in ('parked', 'key_mismatch', 'source_mismatch')`
+const wasParked = sql`${attempts.outcome} in ('parked', ${parking})`
 
 /** Returns the latest 50 replays, newest first. */
 export async function listReplays(db: Database, which = sql`true`) {
