@@ -77,7 +77,8 @@ it('answers 503 while Postgres is unreachable, and works afterwards', async () =
   expect(answers.map(({ status }) => status)).toEqual(Array(20).fill(200))
 })
 
-it('does not ask for a narrower query if Postgres is frozen', async () => {
+/** Starts a receiver, and freezes its Postgres. */
+async function startFrozen() {
   const database = await withTestDatabase()
   const gate = await openGate(database.url)
   const receiver = await startTestReceiver({ databaseUrl: gate.url })
@@ -86,6 +87,11 @@ it('does not ask for a narrower query if Postgres is frozen', async () => {
     await receiver.stop()
   })
   gate.freeze()
+  return receiver
+}
+
+it('does not ask for a narrower query if Postgres is frozen', async () => {
+  const receiver = await startFrozen()
   const message = 'Postgres gave no answer within 5 s: check that it is neither frozen nor overloaded'
   expect(await call(receiver, 'GET /api/stats')).toMatchObject({
     status: 503,
@@ -94,14 +100,7 @@ it('does not ask for a narrower query if Postgres is frozen', async () => {
 })
 
 it('answers every short call in time while Postgres is frozen', async () => {
-  const database = await withTestDatabase()
-  const gate = await openGate(database.url)
-  const receiver = await startTestReceiver({ databaseUrl: gate.url })
-  onTestFinished(async () => {
-    await gate.close()
-    await receiver.stop()
-  })
-  gate.freeze()
+  const receiver = await startFrozen()
   const id = randomUUID()
   const calls: [string, object?][] = [
     [`GET /api/generations/${id}`],
