@@ -109,10 +109,10 @@ async function send(
 ) {
   const body = Buffer.from(claimed.body, 'utf8')
   const { id, url, account_id: accountId, api_key_id: keyId } = claimed
-  const timestampSeconds = Math.floor(hostClock().getTime() / 1000)
   const signed = strikes(claimed.faults?.bad_signature, random) ? Buffer.concat([body, Buffer.from(' ')]) : body
   try {
     const secret = await readSigningSecret(db, keyId, secretKey)
+    const timestampSeconds = Math.floor(hostClock().getTime() / 1000)
     const headers = {
       'content-type': 'application/json',
       'user-agent': userAgent,
