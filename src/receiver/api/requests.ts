@@ -66,7 +66,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
         schema: requestSchema,
       },
     },
-    errors: ['source_mismatch', 'not_storable'],
+    errors: ['source_mismatch', 'not_storable', 'request_locked'],
     answer: async (req, res) => {
       const body = await readBody(req, res, trackBodySchema)
       mustBeStorable(body)

@@ -3,7 +3,8 @@ import { HttpError } from '../../platform/http/http.ts'
 import { invalidBody } from '../../platform/http/json-body.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { one } from '../../platform/postgres/errors.ts'
+import { metALock, one } from '../../platform/postgres/errors.ts'
+import { lockWait } from '../../platform/postgres/lock-wait.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { toSandbox } from '../domain/environment.ts'
 import type { Keys } from '../domain/keys.ts'
@@ -11,6 +12,7 @@ import { jobIdPattern, requestIdOf } from '../domain/request-id.ts'
 import * as schema from '../domain/schema.ts'
 import { storedName } from '../domain/source.ts'
 import { joinTracked, requeueParked, requeueParkedOf, type TrackedBy } from '../submitting/tracking.ts'
+import { locked } from './operation.ts'
 
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
@@ -51,26 +53,34 @@ export function tracked(body: TrackBody, keys: Keys): Tracked {
   return { ...body, request_id: ids.requestId, external_id: ids.externalId, source_name: sourceName }
 }
 
+/** Less than the 5 s after which the caller is answered, since the write would otherwise follow the answer. */
+const lockWaitMs = 2000
+
 /**
  * Tracks a request that was submitted elsewhere. Returns true if the request is new here. Throws HttpError 409
- * source_mismatch if it belongs to another source.
+ * source_mismatch if it belongs to another source, and 503 request_locked if another transaction holds it.
  */
 export async function trackRequest(db: Database, body: Tracked, { environment, now }: TrackedBy): Promise<boolean> {
   const { request_id, external_id = null, source_name = null, model = null, key_name = null, metadata } = body
-  const rows = await db.execute<{ created: boolean | null }>(sql`
-    with tracked as (
+  const tracking = db.execute<{ created: boolean | null }>(sql`
+    with lock_wait as materialized (${lockWait(lockWaitMs)}),
+    tracked as (
       insert into mediadock.requests as r
         (${list(requests, 'request_id', 'source_name', 'external_id')},
         ${list(requests, 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'tracked_at')})
-      values (${request_id}::uuid, ${source_name}, ${external_id}, ${model}, ${key_name}, 'tracked',
+      select ${request_id}::uuid, ${source_name}, ${external_id}, ${model}, ${key_name}, 'tracked',
         ${toSandbox(environment)}::boolean,
-        ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb, ${now})
+        ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb, ${now}
+      from lock_wait
       on conflict (request_id) ${joinTracked(now)}
       -- xmax is 0 for an inserted row, since it has never been locked or updated.
       returning ${r.request_id}, ${r.confirmed_at} is null as open, xmax = 0 as created
     ),
     ${requeueParked({ environment, now })}
     select (select created from tracked) as created`)
+  const rows = await tracking.catch((error: unknown) => {
+    throw metALock(error) ? locked() : error
+  })
   const { created } = one(rows, `tracking the request ${request_id}`)
   if (created === false) await requeueParkedOf(db, request_id, { environment, now })
   if (created !== null) return created

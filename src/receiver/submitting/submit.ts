@@ -133,7 +133,10 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   return record(deps, { generation, key, outcome })
 }
 
-/** Without an answer of Postgres the call is not made. attempt() then ends the doubt that may have been stored. */
+/**
+ * Without an answer of Postgres the call is not made. attempt() then ends the doubt that may have been stored. If that
+ * fails too, the submit expires without a call.
+ */
 function mayCall({ db, logger }: SubmitterDeps, generation: Generation): Promise<boolean> {
   return intents.beginCall(db, generation).catch((error: unknown) => {
     logger.warn({ err: error, idempotency_key: generation.idempotency_key }, 'a submit is put off: see err')

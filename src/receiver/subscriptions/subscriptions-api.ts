@@ -70,7 +70,8 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
     operationId: 'addSubscription',
     summary: 'Subscribe: post each change to a URL',
     description:
-      'Posts are signed like the webhooks of the provider. The answer contains the secret, which is not shown again.',
+      'Posts are signed like the webhooks of the provider. The answer contains the secret, which is not shown again. ' +
+      'If a call is answered 503 and its repeat `name_taken`, the first one has added it: roll its secret.',
     requestBody: jsonBody(newSubscriptionSchema, {
       name: 'gallery',
       url: 'https://gallery.example.com/changes',

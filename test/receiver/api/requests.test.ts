@@ -214,6 +214,17 @@ describe('POST /api/requests/{id}/reconcile', () => {
     expect(answer).toMatchObject({ status: 503, json: { error: { code: 'request_locked' } } })
   })
 
+  it('answers request_locked if a transaction holds a request that is tracked again, and writes nothing', async () => {
+    const request_id = randomUUID()
+    await track({ request_id })
+    const answer = await database.sql.begin(async (transaction) => {
+      await transaction`select from mediadock.requests where request_id = ${request_id} for update`
+      return call(receiver, 'POST /api/requests', { body: { request_id, model: 'aurora-image' } })
+    })
+    expect(answer).toMatchObject({ status: 503, json: { error: { code: 'request_locked' } } })
+    expect(await call(receiver, `GET /api/requests/${request_id}`)).toMatchObject({ json: { model: null } })
+  })
+
   it('answers 404 for an unknown request', async () => {
     expect(await call(receiver, `POST /api/requests/${randomUUID()}/reconcile`)).toMatchObject({ status: 404 })
     expect(await call(receiver, 'POST /api/requests/x/reconcile')).toMatchObject({ status: 404 })
