@@ -4,9 +4,9 @@ import type { JudgedReport, WriteAt } from './judge.ts'
 import { attemptsOfClaims, changed, dequeued, judged, mediaWritten, notified, written } from './parts-sql.ts'
 
 /**
- * The WITH of the ordinary statement: the request has not landed, and no other delivery
- * names the request or has the same webhook id. It flags nothing, and locks nothing before it writes. A reader of
- * `outcomes` must add `everyNotification`.
+ * The WITH of the ordinary statement: the request has not landed, and no other delivery names the request or has the
+ * same webhook id. It flags nothing, and locks nothing before it writes. A reader of `outcomes` must add
+ * `everyNotification`.
  */
 export const ordinaryStatement = (reports: readonly JudgedReport[], at: WriteAt): SQL => sql`with
     lock_wait as materialized (${lockWait(at.waitMs)}),

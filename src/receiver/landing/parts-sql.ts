@@ -7,9 +7,8 @@ import { outcomesThat, writing, type Effects } from './effects.ts'
 import type { JudgedReport } from './judge.ts'
 
 /*
- * The parts that both landing statements have. ordinaryStatement() (ordinary-sql.ts) and generalStatement() (general-sql.ts) list
- * their parts in order, each under the name of its constant. A part reads only parts above it; Postgres promises no
- * other order. All parts read the tables as they were before the statement. Only a row that is locked, updated or
+ * The parts that both landing statements have. ordinary-sql.ts and general-sql.ts list their parts in order, each under
+ * the name of its constant. A part reads only parts above it; Postgres promises no other order. All parts read the tables as they were before the statement. Only a row that is locked, updated or
  * deleted is checked in its newest version:
  *
  *   judged         one row per report to land, with its verdict: judgedColumns lists what it holds. The ruling (rules.ts,

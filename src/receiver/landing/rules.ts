@@ -19,7 +19,7 @@ export type RequestRow = {
   media_complete: boolean
   is_confirmed: boolean
   key_name: string | null
-  /** `tracked`: a submit or the API has named the key. `landed`: a landing or a hint. Null: an INSERT, or nobody. */
+  /** `tracked`: a submit or the API has named the key. `landed`: a landing or a hint. Null: an INSERT, or no key is named. */
   key_source: 'tracked' | 'landed' | null
   /** The environment of the request, as tracking, a hint or the provider's result stored it. */
   request_environment: Environment | undefined

@@ -157,8 +157,8 @@ export function duePolls({ now, keys, awaited, only, limit, resting, restingExtr
 }
 
 /**
- * SQL for WITH RECURSIVE, for runs of the reconciler alone: `due`, overdue requests that have no time for a poll yet, usually since they were never
- * polled, and due requests of unknown keys; oldest first. The index skips due requests of known keys.
+ * SQL for WITH RECURSIVE, for runs of the reconciler alone: `due`, overdue requests that have no time for a poll yet,
+ * usually since they were never polled, and due requests of unknown keys; oldest first. The index skips due requests of known keys.
  */
 export function duePollsOfRuns({ now, keys, stuckAfterSeconds, only, limit, resting }: Finding): SQL {
   const knownKeys = sql`${sql.param(keys.all.map(({ name }) => name))}::text[]`

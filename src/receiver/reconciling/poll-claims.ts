@@ -117,8 +117,8 @@ export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Clai
 const maxClaims = 9
 
 /**
- * Claims the requests that `findDue` finds (due.ts), without those that are being polled or set aside. If Postgres refuses that
- * because of one row, claims one by one and sets aside the refused ones.
+ * Claims the requests that `findDue` finds (due.ts), without those that are being polled or set aside. If Postgres
+ * refuses that because of one row, claims one by one and sets aside the refused ones.
  */
 export async function claimDue(deps: ClaimDeps, wanted: Wanted, findDue = duePolls): Promise<ClaimedPoll[]> {
   const { db, setAside, stuckAfterSeconds } = deps

@@ -15,7 +15,7 @@ import {
 } from '../domain/source.ts'
 import { isStorable } from '../domain/storable.ts'
 
-/** A text that is read if it is one. Another value counts as missing. */
+/** An optional text. A value of another type counts as missing. */
 export const text = z.string().optional().catch(undefined)
 const idSchema = z.string().regex(jobIdPattern)
 const membersSchema = z.record(z.string(), z.unknown())
